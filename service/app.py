@@ -1,0 +1,69 @@
+"""Assembles the application: every noun's endpoints, the pages, and the background tasks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import Depends, FastAPI
+
+from service import errors
+from service.alerts.endpoints import router as alerts
+from service.auth.token import require_token
+from service.broker import Broker
+from service.channels.endpoints import router as channels
+from service.context import Context
+from service.database.engine import open_engine
+from service.events.endpoints import router as events
+from service.health.endpoints import router as health
+from service.ingest.committer import Committer
+from service.ingest.endpoints import router as ingest
+from service.judgements.endpoints import router as judgements
+from service.references.endpoints import router as references
+from service.runs.endpoints import router as runs
+from service.series.endpoints import router as series
+from service.settings import Settings
+from service.worker.loop import Worker
+from web.pages import install as install_pages
+
+NOUNS = (runs, ingest, series, references, judgements, alerts, channels, events)
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The service. The database's schema must be there already (`service.database.migrate.ensure_schema`)."""
+    engine = open_engine(settings.database_url)
+    broker = Broker()
+    committer = Committer(engine, broker)
+    context = Context(settings, engine, committer, broker)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        committer.start()
+        worker = Worker(context) if settings.worker else None
+        if worker:
+            worker.start()
+        try:
+            yield
+        finally:
+            if worker:
+                worker.stop()
+            committer.stop()
+            engine.dispose()
+
+    app = FastAPI(
+        title="Pacenote",
+        version=version("pacenote"),
+        description="Is this training run still the published run it reproduces, since when not, and why?",
+        lifespan=lifespan,
+        docs_url="/api/docs",
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+    )
+    app.state.context = context
+    errors.install(app)
+    for router in NOUNS:
+        app.include_router(router, prefix="/api/v1", dependencies=[Depends(require_token)])
+    app.include_router(health)
+    install_pages(app)
+    return app

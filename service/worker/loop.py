@@ -1,0 +1,9 @@
+from __future__ import annotations
+
+from service.context import Context
+
+
+class Worker:
+    def __init__(self, context: Context) -> None: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...

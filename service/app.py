@@ -17,6 +17,7 @@ from service.context import Context
 from service.database.engine import open_engine
 from service.events.endpoints import router as events
 from service.health.endpoints import router as health
+from service.health.telemetry import install as install_telemetry
 from service.ingest.committer import Committer
 from service.ingest.endpoints import router as ingest
 from service.judgements.endpoints import router as judgements
@@ -62,6 +63,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.context = context
     errors.install(app)
+    install_telemetry(app)
     for router in NOUNS:
         app.include_router(router, prefix="/api/v1", dependencies=[Depends(require_token)])
     app.include_router(health)

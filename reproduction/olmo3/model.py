@@ -8,10 +8,13 @@ attention; SwiGLU, no biases, untied embeddings. Source: OLMo-core, src/olmo_cor
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
+
+Params = Any  # a pytree: the `nnx.State` of a Decoder's `nnx.Param`s
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class Config:
 
 
 def rope(x: jax.Array, theta: float) -> jax.Array:
-    """Rotary position embedding of `x` (batch, positions, heads, width), first half of a head against its second half."""
+    """Rotary position embedding of `x` (batch, positions, heads, width): a head's first half against its second."""
     half = x.shape[-1] // 2
     frequencies = theta ** (-jnp.arange(half, dtype=jnp.float32) / half)
     angles = jnp.arange(x.shape[1], dtype=jnp.float32)[:, None] * frequencies
@@ -116,7 +119,7 @@ class Decoder(nnx.Module):
         init = nnx.initializers.normal(config.init_std)
         self.embeddings = nnx.Embed(config.vocab_size, config.d_model, embedding_init=init, rngs=rngs)
         self.blocks = nnx.List(
-            [Block(config, None if config.is_full_attention(i) else config.window, rngs) for i in range(config.n_layers)]
+            Block(config, None if config.is_full_attention(i) else config.window, rngs) for i in range(config.n_layers)
         )
         self.norm = _norm(config, rngs)
         self.head = _linear(config, config.d_model, config.vocab_size, rngs)

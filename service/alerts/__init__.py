@@ -1,1 +1,1 @@
-
+"""Alerts: one episode of one family of rules on one run, from its first message to its last."""

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import sqlite3
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
+BUSY_SECONDS = 10
 SQLITE_PRAGMAS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
-    "PRAGMA busy_timeout = 10000",
+    f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}",
     "PRAGMA foreign_keys = ON",
     "PRAGMA cache_size = -65536",
     "PRAGMA mmap_size = 268435456",
+    "PRAGMA wal_autocheckpoint = 4000",
 )
+
+# One writer at a time inside a process: SQLite's own waiting sleeps and polls, and may starve a thread.
+_writers: WeakKeyDictionary[Engine, threading.RLock] = WeakKeyDictionary()
 
 
 class DatabaseUrlError(ValueError):
@@ -30,30 +38,57 @@ def open_engine(url: str) -> Engine:
     """An engine for `sqlite:///path` or `postgresql://…` (served by psycopg 3).
 
     Raises:
-        DatabaseUrlError: another kind of address, or a SQLite file whose folder cannot be made.
+        DatabaseUrlError: another kind of address, or a SQLite file that cannot be made, opened or written.
     """
     try:
         parsed = make_url(url)
     except ArgumentError as error:
         raise DatabaseUrlError(
-            f"PACENOTE_DATABASE_URL is no database address: {url!r}. Use sqlite:///file.db or postgresql://user@host/name"
+            f"PACENOTE_DATABASE_URL is no database address: {url!r}. "
+            "Use sqlite:///file.db or postgresql://user@host/name"
         ) from error
     backend = parsed.get_backend_name()
     if backend == "postgresql":
-        return create_engine(parsed.set(drivername="postgresql+psycopg"), pool_size=8, max_overflow=16, pool_pre_ping=True)
+        url_psycopg = parsed.set(drivername="postgresql+psycopg")
+        return create_engine(url_psycopg, pool_size=8, max_overflow=16, pool_pre_ping=True)
     if backend != "sqlite":
         raise DatabaseUrlError(f"{backend} is not supported. Use sqlite:///file.db or postgresql://user@host/name")
-    if not parsed.database or parsed.database == ":memory:":
-        raise DatabaseUrlError("An in-memory SQLite database is lost between connections. Name a file: sqlite:///file.db")
-    folder = Path(parsed.database).parent
+    return _open_sqlite(parsed)
+
+
+def _open_sqlite(url: URL) -> Engine:
+    if not url.database or url.database == ":memory:":
+        raise DatabaseUrlError(
+            "An in-memory SQLite database is lost between connections. Name a file: sqlite:///file.db"
+        )
+    path = Path(url.database)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _probe(path)
     except OSError as error:
-        raise DatabaseUrlError(f"Cannot make the folder {folder} for the database: {error.strerror}") from error
-    engine = create_engine(parsed, connect_args={"check_same_thread": False, "timeout": 10}, pool_size=8, max_overflow=16)
+        raise DatabaseUrlError(f"Cannot make the folder {path.parent} for the database: {error.strerror}") from error
+    except sqlite3.Error as error:
+        raise DatabaseUrlError(f"Cannot use {path} as the database: {error}. Name another file or folder.") from error
+    connect_args = {"check_same_thread": False, "timeout": BUSY_SECONDS}
+    engine = create_engine(url, connect_args=connect_args, pool_size=8, max_overflow=16)
+    _writers[engine] = threading.RLock()
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _probe(path: Path) -> None:
+    """Open the file for writing once, so that what is wrong with it is said at the start."""
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except sqlite3.OperationalError as error:
+        if "locked" not in str(error):  # another process is writing: then it can be written
+            raise
+    finally:
+        connection.close()
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
@@ -81,8 +116,13 @@ def reading(engine: Engine) -> Iterator[Session]:
 def writing(engine: Engine) -> Iterator[Session]:
     """A session that commits at the end, or rolls back if anything was raised.
 
-    On SQLite the transaction begins IMMEDIATE: it waits for its turn at the start and never fails half-way.
+    On SQLite the transaction begins IMMEDIATE, and only one thread of a process is inside: it waits for its turn at the
+    start and never fails half-way.
     """
-    with engine.connect().execution_options(writing=True) as connection, Session(connection, expire_on_commit=False) as session:
+    with (
+        _writers.get(engine, nullcontext()),
+        engine.connect().execution_options(writing=True) as connection,
+        Session(connection, expire_on_commit=False) as session,
+    ):
         yield session
         session.commit()

@@ -9,9 +9,10 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect
+from sqlalchemy.exc import DBAPIError
 
 import migrations
-from service.database.engine import open_engine
+from service.database.engine import DatabaseUrlError, open_engine
 
 
 class SchemaError(RuntimeError):
@@ -49,8 +50,14 @@ def ensure_schema(engine: Engine) -> None:
 
     Raises:
         SchemaError: the database has another revision, or tables that are not ours.
+        DatabaseUrlError: the database cannot be reached.
     """
-    head, current = head_revision(engine), current_revision(engine)
+    head = head_revision(engine)
+    try:
+        current = current_revision(engine)
+    except DBAPIError as error:
+        reason = str(error.orig).strip().splitlines()[0]
+        raise DatabaseUrlError(f"Cannot use the database {engine.url.render_as_string()}: {reason}") from error
     if current == head:
         return
     if current is None:

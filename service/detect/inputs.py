@@ -14,7 +14,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One metric, sorted by step. `steps` int64 (n,), `tokens` float64 (n,) on the project's axis, `values` float64 (n,)."""
+    """One metric, sorted by step: `steps` int64, `tokens` float64 on the project's axis, `values` float64, all (n,)."""
 
     steps: Ints
     tokens: Floats
@@ -28,9 +28,10 @@ class Series:
 class Tolerance:
     """How far a healthy reproduction may wander in one metric.
 
-    `value` is in the metric's unit, for block means over `window_steps` steps; `noise_sd` is the standard deviation of one
-    step's value about its local mean; `runs` is the number of healthy runs it rests on (0: an assumed default);
-    `source` says so in words.
+    `value` is in the metric's unit, for block means over `window_steps` steps; `noise_sd` is the standard deviation of
+    one step's value about its local mean; `runs` is the number of healthy runs it rests on (0: an assumed default);
+    `source` says so in words. `change`, where known, is the same for the distance of a run's gap from its own settled
+    offset, which is smaller than the spread of those offsets.
     """
 
     value: float
@@ -38,6 +39,7 @@ class Tolerance:
     runs: int = 0
     noise_sd: float | None = None
     window_steps: int | None = None
+    change: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class RowReadings:
     """Sampled row fingerprints of the live points, in reading order (step ascending).
 
     `steps` int64 (n,), `hosts` int64 (n,), `hashes` uint64 (n,), parallel. Only hashes = 0 modulo `sample` are there.
-    `seen_steps` int64 (m,) ascending and `seen_rows` int64 (m,): rows read in all at each reported step, over all hosts.
+    `seen_steps` int64 (m,) ascending and `seen_rows` int64 (m,): rows read in all at each reported step, by all hosts.
     """
 
     steps: Ints

@@ -1,4 +1,4 @@
-"""What a rule answers: a judgement with the numbers behind it, the same in alerts, API, pages, messages and backtests."""
+"""What a rule answers: a judgement with its numbers, the same in alerts, API, pages, messages and backtests."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Cause:
 class Judgement:
     """One rule's answer about one run, as of step `at_step`.
 
-    `value` and its `interval` are in `unit`, judged against `limit` (same unit; `limit_source` says where the limit comes
-    from) on `n` observations. `since_step` and `since_tokens` bound the onset (earliest, latest) of a "yes".
+    `value` and its `interval` are in `unit`, judged against `limit` (same unit; `limit_source` says where the limit
+    comes from) on `n` observations. `since_step` and `since_tokens` bound the onset (earliest, latest) of a "yes".
     `causes` are ordered, most likely first. `summary` is one plain sentence.
     """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, ForeignKey, Index, LargeBinary, String, UniqueConstraint
+from sqlalchemy import BigInteger, ForeignKey, Index, LargeBinary, String, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from service.database.models.base import Base, Key
@@ -22,7 +22,7 @@ class Receipt(Base):
 
 
 class Metric(Base):
-    """A metric's small number inside its run."""
+    """A metric's small number inside its run. `eval_set` is the evaluation set that its latest batch declared."""
 
     __tablename__ = "metric"
     __table_args__ = (UniqueConstraint("run_id", "name"),)
@@ -30,28 +30,42 @@ class Metric(Base):
     run_id: Mapped[int] = mapped_column(ForeignKey("run.id"), primary_key=True, autoincrement=False)
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     name: Mapped[str] = mapped_column(String(256))
+    eval_set: Mapped[str | None] = mapped_column(String(256))
 
 
 class Journal(Base):
-    """One accepted batch, all its metrics packed together, in order of arrival (`id`)."""
+    """One accepted batch, all its metrics packed together (`service.series.journal`), in order of arrival (`id`)."""
 
     __tablename__ = "journal"
-    __table_args__ = (Index("ix_journal_run_id_id", "run_id", "id"), UniqueConstraint("segment_id", "process", "seq"))
+    __table_args__ = (Index("ix_journal_run_id_id", "run_id", "id"),)
 
     id: Mapped[int] = mapped_column(Key, primary_key=True)
     run_id: Mapped[int] = mapped_column(ForeignKey("run.id"))
     segment_id: Mapped[int] = mapped_column(ForeignKey("segment.id"))
-    process: Mapped[int]
-    seq: Mapped[int] = mapped_column(BigInteger)
     received_at: Mapped[float]
+    steps: Mapped[int]
     points: Mapped[int]
     payload: Mapped[bytes]
 
 
 class Chunk(Base):
-    """At most 8,192 sealed points of one series. `number` grows with time inside the run."""
+    """At most 8,192 sealed points of one series, sorted by step (`service.series.chunks` packs and unpacks them).
+
+    A lane is what one segment wrote of one series, about the weights of one segment. Inside a lane `number` grows with
+    arrival, and only the last chunk holds fewer than 8,192 points. The small columns and the summary stand before the
+    packed arrays, so that an overview does not walk over them on disk.
+    """
 
     __tablename__ = "chunk"
+    __table_args__ = (
+        Index(
+            "ix_chunk_run_id_metric_id_open",
+            "run_id",
+            "metric_id",
+            sqlite_where=text("points < 8192"),
+            postgresql_where=text("points < 8192"),
+        ),
+    )
 
     run_id: Mapped[int] = mapped_column(ForeignKey("run.id"), primary_key=True, autoincrement=False)
     metric_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -61,9 +75,11 @@ class Chunk(Base):
     first_step: Mapped[int] = mapped_column(BigInteger)
     last_step: Mapped[int] = mapped_column(BigInteger)
     points: Mapped[int]
+    repeats: Mapped[bool]  # whether a step stands in it more than once
+    cell: Mapped[int]  # steps per cell of the summary, a power of two; 0 without a summary
+    summary: Mapped[bytes]
     steps: Mapped[bytes]
     values: Mapped[bytes]
-    summary: Mapped[bytes]
 
 
 class Fingerprint(Base):

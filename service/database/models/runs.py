@@ -55,6 +55,8 @@ class RunState(Base):
     last_step: Mapped[int | None] = mapped_column(BigInteger)
     last_tokens: Mapped[float | None]  # within the stage
     journal_points: Mapped[int] = mapped_column(BigInteger, default=0)  # not sealed yet
+    journal_steps: Mapped[int] = mapped_column(BigInteger, default=0)
+    journal_rows: Mapped[int] = mapped_column(BigInteger, default=0)
 
 
 class RunWork(Base):

@@ -1,0 +1,207 @@
+"""What the hook costs a training loop: the time of `log` with 20 scalars, beside a null call and two naive loggers.
+
+Tight: calls follow each other at once. Paced: 5 ms of sleep between them, as if waiting for a device; caches are cold
+and the background threads wake up in between, so this is the honest figure for a live run. The service is a real HTTP
+sink in another process. A process of its own runs every case, so that none inherits another's garbage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+SCALARS = 20
+TIGHT_STEPS = 20_000
+PACED_STEPS = 1_500
+PAUSE_SECONDS = 0.005
+CASES = {
+    "null": "null call",
+    "dumps": "json.dumps",
+    "jsonl": "JSONL line in the loop",
+    "offline": "hook, spool only",
+    "hook": "hook, HTTP sink",
+}
+Log = Callable[[int, dict[str, float]], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Times of single calls in µs, of `finish` in s, of the process's CPU per step in µs."""
+
+    mean: float
+    p50: float
+    p99: float
+    max: float
+    loop_seconds: float
+    finish_seconds: float
+    cpu: float
+
+
+class Sink(BaseHTTPRequestHandler):
+    """Takes everything; the least a service can do."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        answer = b'{"accepted":1,"duplicate":false}'
+        self.send_response(202)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    do_PUT = do_POST  # noqa: N815
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def serve() -> None:
+    """The sink's process: prints its port and serves until it is ended."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Sink)
+    print(server.server_port, flush=True)
+    server.serve_forever()
+
+
+def measure(log: Log, steps: int, pause: float, finish: Callable[[], object]) -> Result:
+    """Calls `log` `steps` times with values that change, as a training loop's do."""
+    names = [f"train/metric_{i}" for i in range(SCALARS)]
+    # Values of float32 origin, as a device gives them.
+    values = np.random.default_rng(0).normal(size=(256, SCALARS)).astype(np.float32).astype(np.float64)
+    times = np.empty(steps, np.int64)
+    clock, sleep = time.perf_counter_ns, time.sleep
+    for step in range(200):
+        log(step, dict(zip(names, values[step % 256].tolist(), strict=True)))
+    sleep(0.6)
+    cpu, started = time.process_time(), time.perf_counter()
+    for step in range(steps):
+        metrics = dict(zip(names, values[step % 256].tolist(), strict=True))
+        before = clock()
+        log(step, metrics)
+        times[step] = clock() - before
+        if pause:
+            sleep(pause)
+    looped = time.perf_counter()
+    finish()
+    ended = time.perf_counter()
+    micros = times / 1000
+    return Result(
+        float(micros.mean()),
+        float(np.percentile(micros, 50)),
+        float(np.percentile(micros, 99)),
+        float(micros.max()),
+        looped - started,
+        ended - looped,
+        (time.process_time() - cpu) / steps * 1e6,
+    )
+
+
+def run_case(case: str, steps: int, pause: float) -> Result:
+    """One case in this process; the hook's cases find PACENOTE_URL and PACENOTE_SPOOL_DIR in the environment."""
+    if case == "null":
+        return measure(lambda step, metrics: None, steps, pause, lambda: None)
+    if case == "dumps":
+        return measure(lambda step, metrics: json.dumps(metrics), steps, pause, lambda: None)
+    if case == "jsonl":
+        with (Path(os.environ["PACENOTE_SPOOL_DIR"]) / "log.jsonl").open("w") as file:
+            return measure(
+                lambda step, metrics: file.write(json.dumps({"step": step, **metrics}) + "\n"),
+                steps,
+                pause,
+                file.flush,
+            )
+    import trainer_hooks
+
+    run = trainer_hooks.start("benchmark", project="benchmark", tokens_per_step=1024, strict=False)
+
+    def finish() -> None:
+        report = run.finish(timeout=60.0)
+        if report.dropped or report.counts or (case == "hook" and report.left_in_spool):
+            raise RuntimeError(f"the benchmark lost records: {report}")
+
+    return measure(run.log, steps, pause, finish)
+
+
+def _in_own_process(case: str, steps: int, pause: float, url: str) -> Result:
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {
+            **os.environ,
+            "PACENOTE_URL": url,
+            "PACENOTE_SPOOL_DIR": folder,
+            "PACENOTE_MODE": "offline" if case == "offline" else "online",
+        }
+        command = [sys.executable, "-m", "benchmarks.hooks", "--case", case, f"--steps={steps}", f"--pause={pause}"]
+        done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    return Result(**json.loads(done.stdout))
+
+
+def _table(title: str, results: dict[str, Result]) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("per step")
+    for column in ("mean µs", "p50 µs", "p99 µs", "max µs", "× null (mean)", "× JSONL", "loop s", "finish s", "CPU µs"):
+        table.add_column(column, justify="right")
+    null, naive = results["null"], results["jsonl"]
+    for case, r in results.items():
+        table.add_row(
+            CASES[case],
+            *(f"{value:,.2f}" for value in (r.mean, r.p50, r.p99, r.max, r.mean / null.mean, r.mean / naive.mean)),
+            f"{r.loop_seconds:.3f}",
+            f"{r.finish_seconds:.3f}",
+            f"{r.cpu:.1f}",
+        )
+    return table
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints both tables. 0 if the aims are met, else 1."""
+    parser = argparse.ArgumentParser(prog="benchmarks hooks", description=__doc__)
+    parser.add_argument("--case", choices=[*CASES, "sink"], help=argparse.SUPPRESS)
+    parser.add_argument("--steps", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--pause", type=float, help=argparse.SUPPRESS)
+    chosen = parser.parse_args(argv)
+    if chosen.case == "sink":
+        serve()
+        return 0
+    if chosen.case:
+        print(json.dumps(asdict(run_case(chosen.case, chosen.steps, chosen.pause))))
+        return 0
+    console = Console()
+    command = [sys.executable, "-m", "benchmarks.hooks", "--case", "sink"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sink:
+        try:
+            assert sink.stdout is not None
+            url = f"http://127.0.0.1:{int(sink.stdout.readline())}"
+            tight = {case: _in_own_process(case, TIGHT_STEPS, 0.0, url) for case in CASES}
+            console.print(_table(f"log() of {SCALARS} scalars, tight loop, {TIGHT_STEPS:,} steps", tight))
+            paced = {case: _in_own_process(case, PACED_STEPS, PAUSE_SECONDS, url) for case in CASES}
+            console.print(_table(f"paced, {PAUSE_SECONDS * 1000:.0f} ms per step, {PACED_STEPS:,} steps", paced))
+        finally:
+            sink.terminate()
+    null, hook = paced["null"], paced["hook"]
+    aims = {
+        "tight p50 ≤ 2 µs": tight["hook"].p50 <= 2.0,
+        "paced, over the null call: mean ≤ 10 µs": hook.mean - null.mean <= 10.0,
+        "p99 ≤ 50 µs": hook.p99 - null.p99 <= 50.0,
+        "max ≤ 1 ms": hook.max - null.max <= 1000.0,
+    }
+    console.print("; ".join(f"{aim}: {'met' if met else 'missed'}" for aim, met in aims.items()))
+    return 0 if all(aims.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""The life of an alert, as a pure state machine: an episode and new judgements in, the next one and its changes out.
+
+An episode opens with the first "yes" of a family and gains every rule that says "yes" later. A rule leaves it only by
+saying "no": "cannot tell", or no answer at all, keeps the rule in. Once every rule has left, the episode is *clearing*;
+it is resolved when it has stayed so for the clear time and by later data, and a "yes" before that reopens it.
+So a state that flaps faster than the clear time is one episode, and missing data never ends one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from service.detect.judgement import Judgement
+from service.judgements.bodies import to_body
+
+State = Literal["firing", "acknowledged", "resolved"]
+Kind = Literal["firing", "joined", "evidence", "clearing", "reopened", "acknowledged", "resolved"]
+
+MESSAGES: frozenset[Kind] = frozenset({"firing", "joined", "resolved"})
+MATERIAL = 0.25  # a value that moved by this share of the last recorded one is worth a record
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that happened to an alert. `rules` are those it is about; `body` is JSON."""
+
+    kind: Kind
+    rules: tuple[str, ...] = ()
+    body: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def is_message(self) -> bool:
+        """Whether channels hear of it."""
+        return self.kind in MESSAGES
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One alert.
+
+    `rules` joined, in this order. `judgements` holds each rule's last recorded answer, "yes" or "no" (JSON of a
+    Judgement). `clearing` is (unix seconds, step) of the evaluation at which the last rule left, None while any holds.
+    """
+
+    state: State
+    rules: tuple[str, ...]
+    judgements: Mapping[str, Mapping[str, Any]]
+    clearing: tuple[float, int] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it still lasts."""
+        return self.state != "resolved"
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        """The rules that hold it open."""
+        return tuple(rule for rule in self.rules if self.judgements[rule]["state"] == "yes")
+
+
+def advance(
+    episode: Episode | None, judgements: Iterable[Judgement], now: float, clear_seconds: float
+) -> tuple[Episode | None, list[Change]]:
+    """What one evaluation does to the open episode of one family (None: there is none).
+
+    `judgements` are the family's answers, at most one per rule; `now` is in unix seconds. A resolved episode comes back
+    with state "resolved"; the next "yes" opens another one. The same answers again change nothing.
+    """
+    answers = {j.rule: j for j in judgements if j.state != "cannot tell"}
+    if episode is None or not episode.is_open:
+        return _open(answers)
+    recorded = dict(episode.judgements)
+    joined = tuple(rule for rule, answer in answers.items() if answer.state == "yes" and rule not in recorded)
+    moved = tuple(r for r in episode.rules if r in answers and materially_different(recorded[r], answers[r]))
+    recorded |= {rule: to_body(answers[rule]) for rule in (*joined, *moved)}
+    following = replace(episode, rules=(*episode.rules, *joined), judgements=recorded)
+    changes: list[Change] = []
+    if episode.clearing and following.active:
+        following = replace(following, clearing=None)
+        changes.append(Change("reopened", following.active))
+    changes += [Change("joined", (rule,), {"judgements": {rule: recorded[rule]}}) for rule in joined]
+    if moved:
+        changes.append(Change("evidence", moved, {"judgements": {rule: recorded[rule] for rule in moved}}))
+    if following.active:
+        return following, changes
+    step = max((answer.at_step for answer in answers.values()), default=None)
+    if step is None:  # nothing but "cannot tell": neither towards the end nor away from it
+        return following, changes
+    if following.clearing is None:
+        return replace(following, clearing=(now, step)), [*changes, Change("clearing", (), {"step": step})]
+    since, since_step = following.clearing
+    silent = [rule for rule in following.rules if rule not in answers]
+    if not silent and step != since_step and now - since >= clear_seconds:
+        return replace(following, state="resolved"), [*changes, Change("resolved", following.rules, {"step": step})]
+    return following, changes
+
+
+def _open(answers: Mapping[str, Judgement]) -> tuple[Episode | None, list[Change]]:
+    rules = tuple(rule for rule, answer in answers.items() if answer.state == "yes")
+    if not rules:
+        return None, []
+    bodies = {rule: to_body(answers[rule]) for rule in rules}
+    return Episode("firing", rules, bodies), [Change("firing", rules, {"judgements": bodies})]
+
+
+def materially_different(old: Mapping[str, Any], new: Judgement) -> bool:
+    """Whether an answer says something else than the recorded one, beyond the last digits of its numbers.
+
+    It does if the state, the first cause or its weight is another one, if the two onsets exclude each other, or if the
+    value has left the recorded interval and moved by a quarter of itself.
+    """
+    if old["state"] != new.state:
+        return True
+    causes: list[Mapping[str, Any]] = old["causes"]
+    first = (causes[0]["name"], causes[0]["weight"]) if causes else None
+    if first != ((new.causes[0].name, new.causes[0].weight) if new.causes else None):
+        return True
+    if new.state != "yes":
+        return False
+    return _onset_moved(old.get("since_step"), new.since_step) or _value_moved(old, new.value)
+
+
+def _onset_moved(old: list[int] | None, new: tuple[int, int] | None) -> bool:
+    if old is None or new is None:
+        return (old is None) != (new is None)
+    return new[0] > old[1] or new[1] < old[0]
+
+
+def _value_moved(old: Mapping[str, Any], value: float | None) -> bool:
+    before = old.get("value")
+    if not isinstance(before, int | float) or value is None:
+        return False
+    interval = old.get("interval")
+    if interval and all(isinstance(end, int | float) for end in interval) and interval[0] <= value <= interval[1]:
+        return False
+    return abs(value - before) > MATERIAL * abs(before)

@@ -1,0 +1,232 @@
+"""What an alert says, before any channel's own form: one dictionary with every number, its words, and links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from service.runs.fields import rfc3339
+
+Body = Mapping[str, Any]
+
+HEADLINES = {
+    "repeated_rows": "training rows repeat",
+    "train_only_drift": "train loss sinks and held-out loss does not follow",
+    "train_drift": "train loss has left the reference",
+    "non_finite": "a loss is not finite",
+}
+SEVERITIES = {"train_drift": "warning"}  # every other rule is critical
+EVENTS = {"firing": "alert.firing", "joined": "alert.updated", "resolved": "alert.resolved"}
+WEIGHTS = ("shown", "likely", "possible")
+MAX_TITLE = 512
+MAX_NAME = 80  # of the run, inside a title: what happened must still be seen
+FACTS = 6  # numbers shown in words; all of them are in `evidence`
+
+
+@dataclass(frozen=True, slots=True)
+class RunLabel:
+    """The run an alert is about. `reference` is the slug it is compared with, `version` the one in force."""
+
+    uuid: UUID
+    name: str
+    stage: str
+    project: str
+    reference: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlertLabel:
+    """An alert after a change. `rules` in the order they joined; times in unix seconds."""
+
+    uuid: UUID
+    family: str
+    state: str
+    rules: Sequence[str]
+    opened_at: float
+    opened_step: int
+    resolved_at: float | None = None
+
+
+def severity_of(rules: Iterable[str]) -> str:
+    """The severity of an alert that these rules joined: critical or warning."""
+    return "critical" if any(SEVERITIES.get(rule, "critical") == "critical" for rule in rules) else "warning"
+
+
+def headline(rule: str) -> str:
+    """What a rule's "yes" means, in a few words."""
+    return HEADLINES.get(rule, rule.replace("_", " "))
+
+
+def title_of(run_name: str, rules: Sequence[str], judgements: Mapping[str, Body]) -> str:
+    """The alert in one line of at most 512 characters: run, what, since when."""
+    since = _since(rules, judgements)
+    when = f", since step {since['step'][0]:,}" if since else ""
+    return cut(f"{cut(run_name, MAX_NAME)}: {'; '.join(headline(rule) for rule in rules)}{when}", MAX_TITLE)
+
+
+def compose(
+    kind: str,
+    number: int,
+    about: Sequence[str],
+    *,
+    alert: AlertLabel,
+    run: RunLabel,
+    judgements: Mapping[str, Body],
+    at: float,
+    base_url: str,
+) -> dict[str, Any]:
+    """The message of change `number` of an alert: `kind` is firing, joined or resolved, `about` the rules it is about.
+
+    `judgements` holds the newest answer of each rule of the family, whether it joined or not, as JSON. The result is
+    JSON too; `facts` are its numbers in words, in the order in which they are shown.
+    """
+    ordered = [*about, *(rule for rule in alert.rules if rule not in about)]
+    others = [rule for rule in judgements if rule not in ordered]
+    bodies = [judgements[rule] for rule in (*ordered, *others) if rule in judgements]
+    told = {rule: judgements[rule] for rule in ordered if rule in judgements}
+    evidence = _evidence(bodies)
+    causes = _causes(told.values())
+    since = _since(about or alert.rules, told)
+    checks = list(dict.fromkeys(str(check) for body in told.values() for check in body["next_checks"]))
+    return {
+        "type": EVENTS[kind],
+        "title": title_of(run.name, alert.rules, told),
+        "at": rfc3339(at),
+        "change": {"number": number, "kind": kind, "rules": list(about)},
+        "alert": {
+            "id": str(alert.uuid),
+            "url": f"{base_url}/alerts/{alert.uuid}",
+            "family": alert.family,
+            "state": alert.state,
+            "severity": severity_of(alert.rules),
+            "rules": list(alert.rules),
+            "opened_at": rfc3339(alert.opened_at),
+            "opened_step": alert.opened_step,
+            "resolved_at": None if alert.resolved_at is None else rfc3339(alert.resolved_at),
+        },
+        "run": {
+            "id": str(run.uuid),
+            "name": run.name,
+            "stage": run.stage,
+            "project": run.project,
+            "url": f"{base_url}/runs/{run.uuid}",
+        },
+        "reference": {"slug": run.reference, "version": run.version},
+        "since": since,
+        "summary": [str(body["summary"]) for body in told.values()],
+        "evidence": evidence,
+        "causes": causes,
+        "next_checks": checks,
+        "judgements": [_numbers(body) for body in bodies],
+        "facts": _facts(since, evidence, causes, checks),
+    }
+
+
+def cut(text: str, limit: int) -> str:
+    """At most `limit` characters of a text, ended at a word and with … where it was longer."""
+    if len(text) <= limit:
+        return text
+    kept = text[: limit - 1]
+    word = kept.rfind(" ")
+    return (kept[:word] if word > limit // 2 else kept).rstrip() + "…"
+
+
+def tokens_in_words(tokens: float) -> str:
+    """A number of tokens as people write it: 834 K, 12.3 M, 5.93 T."""
+    for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if tokens >= size:
+            return f"{tokens / size:.3g} {unit}" if tokens < 999.5 * size else f"{tokens / size:,.0f} {unit}"
+    return f"{tokens:.0f}"
+
+
+def _since(rules: Iterable[str], judgements: Mapping[str, Body]) -> dict[str, Any] | None:
+    onsets = [judgements[rule] for rule in rules if rule in judgements and judgements[rule].get("since_step")]
+    if not onsets:
+        return None
+    first = min(onsets, key=lambda body: body["since_step"])
+    return {
+        "step": list(first["since_step"]),
+        "tokens": list(first["since_tokens"]) if first.get("since_tokens") else None,
+    }
+
+
+def _evidence(bodies: Iterable[Body]) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for body in bodies:
+        for item in body["evidence"]:
+            found.setdefault(item["name"], {key: item[key] for key in ("name", "value", "unit", "why")})
+    return list(found.values())
+
+
+def _causes(bodies: Iterable[Body]) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for body in bodies:
+        for cause in body["causes"]:
+            held = found.get(cause["name"])
+            if cause["weight"] in WEIGHTS and (held is None or _rank(cause) < _rank(held)):
+                found[cause["name"]] = {key: cause[key] for key in ("name", "weight", "because")}
+    return sorted(found.values(), key=_rank)
+
+
+def _rank(cause: Body) -> int:
+    return WEIGHTS.index(cause["weight"])
+
+
+def _numbers(body: Body) -> dict[str, Any]:
+    keys = (
+        "rule",
+        "state",
+        "at_step",
+        "since_step",
+        "since_tokens",
+        "value",
+        "interval",
+        "unit",
+        "limit",
+        "limit_source",
+        "n",
+    )
+    return {key: body.get(key) for key in keys}
+
+
+def _facts(
+    since: Body | None, evidence: Sequence[Body], causes: Sequence[Body], checks: Sequence[str]
+) -> list[dict[str, str]]:
+    facts: list[dict[str, str]] = []
+    if since:
+        facts.append({"label": "Since", "text": _onset(since)})
+    facts += [{"label": _upper(item["name"]), "text": _amount(item)} for item in evidence[:FACTS]]
+    if causes:
+        first = causes[0]
+        facts.append({"label": "First cause", "text": f"{first['name']} ({first['weight']}): {first['because']}"})
+    if checks:
+        facts.append({"label": "Check next", "text": checks[0]})
+    return facts
+
+
+def _onset(since: Body) -> str:
+    low, high = since["step"]
+    text = f"step {low:,}" if low == high else f"step {low:,} – {high:,}"
+    if since["tokens"] and all(isinstance(end, int | float) for end in since["tokens"]):
+        first, last = (tokens_in_words(end) for end in since["tokens"])
+        text += f" ({first} tokens)" if first == last else f" ({first} – {last} tokens)"
+    return text
+
+
+def _amount(item: Body) -> str:
+    value = item["value"]
+    if value is None:
+        return "cannot tell yet"
+    if isinstance(value, str):
+        return value if not item["unit"] or value.startswith("cannot tell") else f"{value} {item['unit']}"
+    if item["unit"] == "share":
+        return f"{value:.2%}"
+    number = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    return f"{number} {item['unit']}".rstrip()
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,216 @@
+"""The outbox: messages written in the alert's own transaction, claimed, sent, and recorded attempt by attempt.
+
+A claim is a time until which nobody else sends the message, so that the claims of a killed process come back by
+themselves. Messages of one alert to one channel go out in order: a later one waits until the earlier is through.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import ColumnElement, and_, exists, func, or_, select, update
+from sqlalchemy.orm import Session, aliased
+
+from service.channels.sending import Reply
+from service.database.models import Channel, Delivery, DeliveryAttempt
+
+# Seconds from one attempt to the next, as Standard Webhooks 1.0.0 recommends; after the last one a message has failed.
+SCHEDULE = (5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
+JITTER = 0.1  # of a wait, added at random
+LONGEST_WAIT = 86400.0  # seconds; whatever Retry-After says
+GONE = 410
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One message to send now. `until` is when the claim lapses (unix seconds)."""
+
+    delivery_id: int
+    message_id: str
+    channel_id: int
+    kind: str
+    url: str
+    secret: str | None
+    message: Mapping[str, Any]
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try: when it began and how long it took, in seconds; the answer, or why there was none."""
+
+    at: float
+    seconds: float
+    reply: Reply | None = None
+    error: str | None = None
+
+    @property
+    def delivered(self) -> bool:
+        """Only 2xx counts; a redirect is a failure."""
+        return self.reply is not None and 200 <= self.reply.status < 300
+
+    @property
+    def status(self) -> int | None:
+        """HTTP status of the answer."""
+        return self.reply.status if self.reply else None
+
+    @property
+    def failure(self) -> str | None:
+        """Why it was not delivered, in one line."""
+        return None if self.delivered else self.error or f"answered {self.status}"
+
+
+def enqueue(
+    session: Session, alert_id: int, number: int, project_id: int, message: Mapping[str, Any], now: float
+) -> int:
+    """Write the message of an alert's change for every channel that wants it; how many there are."""
+    wanting = select(Channel.id).where(
+        Channel.enabled, or_(Channel.project_id.is_(None), Channel.project_id == project_id)
+    )
+    ids = list(session.scalars(wanting))
+    for channel_id in ids:
+        session.add(
+            Delivery(
+                uuid=uuid4(),
+                alert_id=alert_id,
+                change_number=number,
+                channel_id=channel_id,
+                state="pending",
+                attempts=0,
+                next_attempt_at=now,
+                payload=dict(message),
+                created_at=now,
+            )
+        )
+    return len(ids)
+
+
+def is_due(session: Session, now: float, busy: Collection[int]) -> bool:
+    """Whether `claim` would find anything."""
+    return session.scalar(select(exists().where(_due(now, busy)))) or False
+
+
+def claim(session: Session, now: float, lease: float, busy: Collection[int], limit: int) -> list[Claim]:
+    """Take at most one due message of each channel that is not `busy`, `limit` in all, for `lease` seconds."""
+    first = (
+        select(func.min(Delivery.id)).join(Channel).where(_due(now, busy)).group_by(Delivery.channel_id).limit(limit)
+    )
+    rows = session.execute(
+        select(Delivery, Channel)
+        .join(Channel)
+        .where(Delivery.id.in_(first.scalar_subquery()), _due(now, busy))
+        .with_for_update(skip_locked=True, of=Delivery)
+    ).all()
+    claims: list[Claim] = []
+    until = now + lease
+    for delivery, channel in rows:
+        delivery.claimed_until = until
+        claims.append(
+            Claim(
+                delivery.id,
+                str(delivery.uuid),
+                channel.id,
+                channel.kind,
+                channel.url,
+                channel.secret,
+                delivery.payload,
+                until,
+            )
+        )
+    return claims
+
+
+def _due(now: float, busy: Collection[int]) -> ColumnElement[bool]:
+    earlier = aliased(Delivery)
+    waits = exists().where(
+        earlier.alert_id == Delivery.alert_id,
+        earlier.channel_id == Delivery.channel_id,
+        earlier.change_number < Delivery.change_number,
+        earlier.state == "pending",
+    )
+    return and_(
+        Delivery.state == "pending",
+        Delivery.next_attempt_at <= now,
+        or_(Delivery.claimed_until.is_(None), Delivery.claimed_until < now),
+        Delivery.channel_id.not_in(list(busy)),
+        Delivery.channel_id.in_(select(Channel.id).where(Channel.enabled)),
+        ~waits,
+    )
+
+
+def record(
+    session: Session,
+    claimed: Claim,
+    attempt: Attempt,
+    schedule: Sequence[float] = SCHEDULE,
+    chance: Callable[[], float] = random.random,
+) -> Delivery | None:
+    """Keep an attempt and what follows from it; the delivery after it, or None if it has been deleted.
+
+    410 disables the channel and gives up what it still waits for. An attempt that outlived its claim counts only if it
+    was successful: another process may be at it by now.
+    """
+    delivery = session.scalars(
+        select(Delivery).where(Delivery.id == claimed.delivery_id).with_for_update()
+    ).one_or_none()
+    if delivery is None:
+        return None
+    delivery.attempts += 1
+    session.add(
+        DeliveryAttempt(
+            delivery_id=delivery.id,
+            number=delivery.attempts,
+            at=attempt.at,
+            seconds=attempt.seconds,
+            status=attempt.status,
+            error=attempt.failure[:512] if attempt.failure else None,
+        )
+    )
+    ended = attempt.at + attempt.seconds
+    if attempt.delivered:
+        delivery.state, delivery.delivered_at, delivery.claimed_until = "delivered", ended, None
+        return delivery
+    if delivery.state != "pending" or delivery.claimed_until != claimed.until:
+        return delivery
+    delivery.claimed_until = None
+    if attempt.status == GONE:
+        _disable(session, claimed.channel_id)
+        delivery.state = "failed"
+    elif delivery.attempts > len(schedule):
+        delivery.state = "failed"
+    else:
+        wait = schedule[delivery.attempts - 1] * (1.0 + JITTER * chance())
+        asked = retry_after(attempt.reply, ended) if attempt.reply else 0.0
+        delivery.next_attempt_at = ended + max(wait, asked)
+    return delivery
+
+
+def retry_after(reply: Reply, now: float) -> float:
+    """Seconds that a receiver asks to wait, 0 if it does not ask or cannot be understood."""
+    value = reply.headers.get("retry-after", "").strip()
+    if value.isascii() and value.isdigit():
+        return min(float(value), LONGEST_WAIT)
+    try:
+        at = parsedate_to_datetime(value)
+    except ValueError:
+        return 0.0
+    return min(max(0.0, at.replace(tzinfo=at.tzinfo or UTC).timestamp() - now), LONGEST_WAIT)
+
+
+def replay(delivery: Delivery, now: float) -> None:
+    """Send a message once more, with the same id. One that had failed gets one more attempt."""
+    delivery.state = "pending"
+    delivery.next_attempt_at = now
+    delivery.delivered_at = None
+
+
+def _disable(session: Session, channel_id: int) -> None:
+    session.execute(update(Channel).where(Channel.id == channel_id).values(enabled=False))
+    waiting = (Delivery.channel_id == channel_id, Delivery.state == "pending")
+    session.execute(update(Delivery).where(*waiting).values(state="failed", claimed_until=None))

@@ -1,0 +1,44 @@
+"""`pacenote database`: the schema's revision."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from service.cli.opening import database_trouble, read_settings
+from service.cli.output import WRONG_REVISION
+
+EXAMPLE_UPGRADE = "Example: pacenote database upgrade --database-url postgresql://pacenote@localhost/pacenote"
+EXAMPLE_CURRENT = "Example: pacenote database current"
+
+Url = Annotated[str | None, typer.Option("--database-url", help="By default PACENOTE_DATABASE_URL.")]
+
+
+def upgrade(database_url: Url = None) -> None:
+    """Bring the database to this program's revision. Stop the service first, and have a backup."""
+    url = read_settings(database_url=database_url).database_url
+    with database_trouble(url):
+        from service.database.engine import open_engine
+        from service.database.migrate import current_revision, head_revision
+        from service.database.migrate import upgrade as migrate
+
+        engine = open_engine(url)
+        before = current_revision(engine)
+        migrate(engine)
+        head = head_revision(engine)
+    typer.echo(f"The database is on revision {head}" + (" already." if before == head else f" (it was {before})."))
+
+
+def current(database_url: Url = None) -> None:
+    """Say which revision the database is on; exit 3 if it is not this program's."""
+    url = read_settings(database_url=database_url).database_url
+    with database_trouble(url):
+        from service.database.engine import open_engine
+        from service.database.migrate import current_revision, head_revision
+
+        engine = open_engine(url)
+        now, head = current_revision(engine), head_revision(engine)
+    typer.echo(f"{now or 'none'} (this program works with {head})")
+    if now != head:
+        raise typer.Exit(WRONG_REVISION)

@@ -1,0 +1,70 @@
+"""The `pacenote` command: puts the commands together and turns wrong use into one line."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import typer
+
+from service.cli import channel, database, lab, reference, replay, serve, sync, worker
+from service.cli.demo import demo
+from service.cli.output import INTERRUPTED, REFUSED
+
+app = typer.Typer(
+    name="pacenote",
+    help="Says whether a training run is still the published run it reproduces, since when not, and why.",
+    epilog="Example: pacenote demo",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _group(name: str, text: str, example: str) -> typer.Typer:
+    group = typer.Typer(name=name, help=text, epilog=example, rich_markup_mode=None)
+    app.add_typer(group)
+    return group
+
+
+app.command("demo")(demo)  # its help ends with an example
+app.command("serve", epilog=serve.EXAMPLE)(serve.serve)
+app.command("worker", epilog=worker.EXAMPLE)(worker.worker)
+app.command("replay", epilog=replay.EXAMPLE)(replay.replay)
+app.command("sync", epilog=sync.EXAMPLE)(sync.sync)
+
+_references = _group("reference", "Published runs that are installed.", reference.EXAMPLE_LIST)
+_references.command("list", epilog=reference.EXAMPLE_LIST)(reference.show_list)
+_references.command("show", epilog=reference.EXAMPLE_SHOW)(reference.show)
+
+_channels = _group("channel", "Where alerts are sent.", channel.EXAMPLE_LIST)
+_channels.command("add", epilog=channel.EXAMPLE_ADD)(channel.add)
+_channels.command("list", epilog=channel.EXAMPLE_LIST)(channel.show_list)
+_channels.command("test", epilog=channel.EXAMPLE_TEST)(channel.send_test)
+_channels.command("remove", epilog=channel.EXAMPLE_REMOVE)(channel.remove)
+
+_lab = _group("lab", "The small reproduction that comes with the program.", lab.EXAMPLE_RECORD)
+_lab.command("record", epilog=lab.EXAMPLE_RECORD)(lab.record)
+
+_database = _group("database", "The schema's revision.", database.EXAMPLE_CURRENT)
+_database.command("upgrade", epilog=database.EXAMPLE_UPGRADE)(database.upgrade)
+_database.command("current", epilog=database.EXAMPLE_CURRENT)(database.current)
+
+
+def main() -> int:
+    """Run the command line; returns the exit status."""
+    try:
+        status: Any = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+    except (typer.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except Exception as error:
+        describe = getattr(error, "format_message", None)  # what every wrong use has
+        if describe is None:
+            raise
+        typer.echo(f"pacenote: {' '.join(describe().split()).rstrip('.')} (see --help)", err=True)
+        return REFUSED
+    return status if isinstance(status, int) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

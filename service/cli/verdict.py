@@ -1,0 +1,28 @@
+"""Prints a verdict and the judgements behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+
+
+def print_verdict(verdict: dict[str, Any], judgements: Sequence[dict[str, Any]]) -> None:
+    """The verdict, then one paragraph per judgement with its evidence, causes and next checks."""
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console.print(f"Verdict: {verdict['state']}. {verdict['body'].get('because', '')}".strip())
+    for judgement in judgements:
+        console.print(f"{judgement['rule']}: {judgement['state']}. {judgement['summary']}")
+        if judgement["state"] != "yes":
+            continue
+        for evidence in judgement["evidence"]:
+            console.print(f"  {evidence['name']}: {_number(evidence['value'])} {evidence['unit']}".rstrip())
+        for cause in judgement["causes"]:
+            console.print(f"  {cause['weight']}: {cause['name']}. {cause['because']}")
+        for check in judgement["next_checks"]:
+            console.print(f"  next: {check}")
+
+
+def _number(value: Any) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,188 @@
+"""Placing a run's series beside the reference's on the token axis.
+
+Only the reference is ever smoothed or interpolated; the run's values stay as they were logged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Kind = Literal["noisy", "evaluation"]
+
+NEIGHBOURS = 25  # reference points under one local level: enough to see past single steps, few enough to follow bends
+MAX_KNOTS = 20_000  # a longer reference is averaged down to this many points before it is smoothed
+
+
+class SeriesLike(Protocol):
+    """Anything with sorted `steps` (int64), `tokens` and `values` (float64), all (n,)."""
+
+    @property
+    def steps(self) -> Ints: ...
+    @property
+    def tokens(self) -> Floats: ...
+    @property
+    def values(self) -> Floats: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A reference's local level. Parallel arrays at its knots, ascending in tokens: level, the standard error of that
+    level, and the token range of the points under it. `points` are the tokens of all finite reference points,
+    `raw` their values; `noise_sd` is the noise of one point about the level. `kind` is how it was made."""
+
+    tokens: Floats
+    values: Floats
+    se: Floats
+    low: Floats
+    high: Floats
+    points: Floats
+    raw: Floats
+    noise_sd: float
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """A run's points inside the reference's range. All arrays (n,): `reference` is the reference at equal tokens,
+    `reference_se` its standard error (0 where `paired`: there the run's point meets a reference point at the same
+    tokens, and the noise of both is in the gap), `low`/`high` the token range of the reference points under it."""
+
+    steps: Ints
+    tokens: Floats
+    run: Floats
+    reference: Floats
+    reference_se: Floats
+    paired: NDArray[np.bool_]
+    low: Floats
+    high: Floats
+    points: Floats
+
+    @property
+    def gap(self) -> Floats:
+        """Run minus reference, (n,)."""
+        return self.run - self.reference
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+def kind_of(metric: str) -> Kind:
+    """Held-out losses and accuracies are evaluations (interpolated); all else is noisy, logged step by step."""
+    return "evaluation" if metric.startswith(("heldout/", "downstream/")) else "noisy"
+
+
+def level(reference: SeriesLike, kind: Kind) -> Level:
+    """The local level of a reference series; of two points at equal tokens the later counts.
+
+    `noisy`: a straight line in log tokens through the 25 nearest points, weights falling to their edge (tricube), twice
+    made robust (Tukey's biweight): LOWESS (Cleveland 1979). `evaluation`: the points themselves.
+    """
+    tokens, values = _finite_unique(reference)
+    if kind == "evaluation" or len(tokens) < 5:
+        noise = np.zeros(len(tokens))
+        return Level(tokens, values, noise, tokens, tokens, tokens, values, 0.0, kind)
+    points, raw = tokens, values
+    group = -(-len(tokens) // MAX_KNOTS)
+    if group > 1:
+        whole = len(tokens) // group * group
+        tokens = tokens[:whole].reshape(-1, group).mean(axis=1)
+        values = np.median(values[:whole].reshape(-1, group), axis=1)
+    fitted, se, low, high, noise_sd = _lowess(tokens, values)
+    if group > 1:
+        tokens[0], tokens[-1] = points[0], points[-1]  # keep the whole range
+    return Level(tokens, fitted, se, low, high, points, raw, noise_sd * float(np.sqrt(group)), kind)
+
+
+def align(run: SeriesLike, reference: Level) -> Aligned:
+    """Place the run's points beside the reference. Points outside the reference's token range are left out.
+
+    A noisy run is compared pair by pair where the reference has a point at the same tokens and is there at least as
+    dense as the run; elsewhere with the reference's local level. Causal: a point's place depends on no later point.
+    """
+    empty = len(reference.tokens) == 0
+    inside = np.zeros(len(run.tokens), dtype=bool)
+    if not empty:
+        inside = (run.tokens >= reference.points[0]) & (run.tokens <= reference.points[-1])
+    tokens, values, steps = run.tokens[inside], run.values[inside], run.steps[inside]
+    if len(tokens) == 0:
+        none = np.zeros(0)
+        return Aligned(steps, tokens, values, none, none, np.zeros(0, bool), none, none, reference.points)
+    axis_x, axis_p = _axis(tokens, reference), _axis(reference.tokens, reference)
+    expected = np.interp(axis_x, axis_p, reference.values)
+    se = np.interp(axis_x, axis_p, reference.se)
+    right = np.clip(np.searchsorted(reference.tokens, tokens), 0, len(reference.tokens) - 1)
+    left = np.where(reference.tokens[right] > tokens, np.maximum(right - 1, 0), right)
+    low, high = reference.low[left], reference.high[right]
+
+    at = np.clip(np.searchsorted(reference.points, tokens), 0, len(reference.points) - 1)
+    before = np.maximum(at - 1, 0)
+    at = np.where(tokens - reference.points[before] < reference.points[at] - tokens, before, at)
+    spacing = reference.points[np.minimum(at + 1, len(reference.points) - 1)] - reference.points[np.maximum(at - 1, 0)]
+    spacing = spacing / np.maximum(np.minimum(at + 1, len(reference.points) - 1) - np.maximum(at - 1, 0), 1)
+    run_spacing = np.diff(tokens, prepend=np.nan)
+    dense = ~(spacing > 1.5 * run_spacing)  # the first point has no spacing: paired if it can be
+    paired = (np.abs(reference.points[at] - tokens) <= 1e-3 * np.maximum(spacing, 1e-9)) & dense
+    if reference.kind == "evaluation":
+        paired = np.abs(reference.points[at] - tokens) <= 1e-3 * np.maximum(spacing, 1e-9)
+    expected = np.where(paired, reference.raw[at], expected)
+    se = np.where(paired, 0.0, se)
+    here = reference.points[at]
+    return Aligned(
+        steps, tokens, values, expected, se, paired,
+        np.where(paired, here, low), np.where(paired, here, high), reference.points,
+    )  # fmt: skip
+
+
+def _finite_unique(series: SeriesLike) -> tuple[Floats, Floats]:
+    keep = np.isfinite(series.values) & np.isfinite(series.tokens)
+    tokens, values = series.tokens[keep], series.values[keep]
+    order = np.argsort(tokens, kind="stable")
+    tokens, values = tokens[order], values[order]
+    last = np.append(tokens[1:] != tokens[:-1], True) if len(tokens) else np.zeros(0, bool)
+    return tokens[last].astype(np.float64), values[last].astype(np.float64)
+
+
+def _axis(tokens: Floats, reference: Level) -> Floats:
+    """Loss curves bend far less over log tokens; where tokens may be 0 the axis stays linear."""
+    return np.log(tokens) if reference.points[0] > 0.0 else tokens
+
+
+def _lowess(tokens: Floats, values: Floats) -> tuple[Floats, Floats, Floats, Floats, float]:
+    n = len(tokens)
+    k = min(NEIGHBOURS, n)
+    start = np.clip(np.arange(n) - k // 2, 0, n - k)
+    x_all = np.log(np.maximum(tokens, tokens[-1] * 1e-9))
+    x: Floats = sliding_window_view(x_all, k)[start] - x_all[:, None]
+    y: Floats = sliding_window_view(values, k)[start]
+    reach: Floats = np.abs(x).max(axis=1, keepdims=True) * 1.0001 + 1e-300
+    base: Floats = (1.0 - (np.abs(x) / reach) ** 3) ** 3
+    weight, kernel = base, base
+    fit, scale = np.zeros(n), np.zeros((n, 1))
+    for _ in range(3):
+        fit, slope, kernel = _weighted_line(x, y, weight)
+        residual = y - fit[:, None] - slope[:, None] * x
+        scale = 1.4826 * np.median(np.abs(residual), axis=1, keepdims=True)
+        weight = base * np.maximum(1.0 - (residual / np.maximum(6.0 * scale, 1e-12)) ** 2, 0.0) ** 2
+        weight = np.where(weight.sum(axis=1, keepdims=True) > 1e-6, weight, base)
+    se = scale[:, 0] * np.sqrt((kernel**2).sum(axis=1))
+    return fit, se, tokens[start], tokens[start + k - 1], float(np.median(scale))
+
+
+def _weighted_line(x: Floats, y: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:
+    """Per row: a weighted line's value at x = 0, its slope, and the weights each y has in that value."""
+    s0, s1, s2 = weight.sum(axis=1), (weight * x).sum(axis=1), (weight * x * x).sum(axis=1)
+    det = s0 * s2 - s1 * s1
+    line = det > 1e-12 * s0 * s2
+    safe = np.where(line, det, 1.0)
+    tilted: Floats = weight * (s2[:, None] - s1[:, None] * x) / safe[:, None]
+    plain: Floats = weight / s0[:, None]
+    kernel: Floats = np.asarray(np.where(line[:, None], tilted, plain), dtype=np.float64)
+    slope = np.where(line, (s0 * (weight * x * y).sum(axis=1) - s1 * (weight * y).sum(axis=1)) / safe, 0.0)
+    return (kernel * y).sum(axis=1), slope, kernel

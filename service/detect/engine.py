@@ -1,0 +1,82 @@
+"""All rules over one view, and the verdict of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from .findings import TRAIN, Findings
+from .gaps import LevelCache
+from .inputs import RunView
+from .judgement import Judgement
+from .rules import non_finite, repeated_rows, train_drift, train_only_drift
+
+Family = Literal["curve_and_data", "stability", "operation"]
+VerdictState = Literal["matching", "consistent", "drifting", "diverged", "not enough data"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule's name, its family (one alert per run and family), and how it judges."""
+
+    name: str
+    family: Family
+    judge: Callable[[Findings], Judgement]
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(train_drift.RULE, "curve_and_data", train_drift.judge),
+    Rule(train_only_drift.RULE, "curve_and_data", train_only_drift.judge),
+    Rule(repeated_rows.RULE, "curve_and_data", repeated_rows.judge),
+    Rule(non_finite.RULE, "stability", non_finite.judge),
+)
+FAMILY_OF_RULE: Mapping[str, Family] = {rule.name: rule.family for rule in RULES}
+
+DIVERGED_RULES = frozenset({non_finite.RULE, "heldout_regression", "downstream_outside"})
+IDENTITY_RULES = frozenset({"data_order", "definition", "recipe"})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A run's verdict, why, and the reference (with its version) it is about."""
+
+    state: VerdictState
+    because: str
+    reference: str
+    version: str
+
+
+def evaluate(view: RunView, cache: LevelCache | None = None) -> list[Judgement]:
+    """Judge one view by every rule, in the order of RULES. Pure and causal: the view is all that is looked at.
+
+    Give the same `cache` again for views with the same reference objects, to smooth the reference only once."""
+    findings = Findings(view, cache)
+    return [rule.judge(findings) for rule in RULES]
+
+
+def verdict(judgements: Sequence[Judgement], reference: str = "", version: str = "") -> Verdict:
+    """A run's verdict, first that holds: diverged, drifting, not enough data, matching, consistent."""
+    said = {j.rule: j for j in judgements}
+
+    def answer(state: VerdictState, because: str) -> Verdict:
+        return Verdict(state, because, reference, version)
+
+    yes = [j for j in judgements if j.state == "yes"]
+    for j in yes:
+        if j.rule in DIVERGED_RULES:
+            return answer("diverged", j.summary)
+    curve = [j for j in yes if FAMILY_OF_RULE.get(j.rule) == "curve_and_data"]
+    if curve:
+        return answer("drifting", " ".join(j.summary for j in curve))
+    drift = said.get(train_drift.RULE)
+    if drift is None or drift.state == "cannot tell":
+        return answer("not enough data", drift.summary if drift else f"{TRAIN} was not judged.")
+    open_questions = [j for j in judgements if j.state == "cannot tell"]
+    proven = [said[r] for r in sorted(IDENTITY_RULES) if r in said and said[r].state == "no"]
+    if not open_questions and len(proven) == len(IDENTITY_RULES):
+        return answer("matching", "No rule sees a difference; data order, loss definition and recipe are shown equal.")
+    because = "No rule sees a drift; that it is the same experiment (data order, definition, recipe) is not shown."
+    if open_questions:
+        because += " Not judged: " + ", ".join(j.rule for j in open_questions) + "."
+    return answer("consistent", because)

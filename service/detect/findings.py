@@ -1,0 +1,84 @@
+"""What the rules share about one view, computed once and only when asked for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from . import gaps, heldout, rows
+from .inputs import Floats, Ints, RunView
+from .judgement import Evidence
+
+TRAIN = "train/ce_loss"
+
+
+class Findings:
+    """Lazily computed analyses of one view. `cache` may be shared between views with the same reference objects."""
+
+    def __init__(self, view: RunView, cache: gaps.LevelCache | None = None) -> None:
+        self.view = view
+        self.cache = cache or gaps.LevelCache()
+
+    @cached_property
+    def at_step(self) -> int:
+        """The newest step anything is known about."""
+        last = [int(s.steps[-1]) for s in self.view.metrics.values() if len(s)]
+        if self.view.rows is not None and len(self.view.rows.seen_steps):
+            last.append(int(self.view.rows.seen_steps[-1]))
+        return max(last, default=0)
+
+    @cached_property
+    def train(self) -> gaps.TrainGap | None:
+        return gaps.train_gap(self.view, TRAIN, self.cache)
+
+    @cached_property
+    def heldout(self) -> heldout.HeldoutFinding:
+        return heldout.find(self.view, self.train, TRAIN, self.cache)
+
+    @cached_property
+    def rows(self) -> rows.RowFinding | None:
+        return rows.find(self.view)
+
+    def tokens_at(self, step: int) -> float:
+        """Tokens of the run at a step, by its train loss's own points; NaN where it has none."""
+        series = self.view.metrics.get(TRAIN)
+        if series is None or len(series) == 0:
+            return float("nan")
+        steps: Ints = series.steps
+        tokens: Floats = series.tokens
+        return float(np.interp(step, steps, tokens))
+
+    def evidence(self) -> list[Evidence]:
+        """The five numbers every alert of curve and data carries."""
+        return [self._train_gap(), self.heldout.evidence(), *rows.evidence(self.rows)]
+
+    def _train_gap(self) -> Evidence:
+        why = "run minus reference at equal tokens, newest blocks; beyond the tolerance it is a drift"
+        now = current_gap(self.train)
+        if now is None:
+            return Evidence("train gap", "cannot tell yet", "nats", why)
+        value, low, high = now
+        return Evidence("train gap", f"{value:+.4f} ({low:+.4f} … {high:+.4f})", "nats", why)
+
+
+def drift_now(train: gaps.TrainGap) -> tuple[float, float, float]:
+    """The newest gap with its interval, counted from the run's own offset where the open episode was found there."""
+    now = current_gap(train)
+    assert now is not None, "an open episode has blocks"
+    moved = train.offset if train.open is not None and train.open.from_own_offset else None
+    value, low, high = now
+    return value - (moved or 0.0), low - (moved or 0.0), high - (moved or 0.0)
+
+
+def current_gap(train: gaps.TrainGap | None) -> tuple[float, float, float] | None:
+    """Mean gap of the newest two blocks (of those since the onset, where a drift is open) with its 95 % interval."""
+    if train is None or len(train.blocks) == 0:
+        return None
+    start = max(len(train.blocks) - 2, train.open.first if train.open else 0)
+    mean, se = train.blocks.mean[start:], np.maximum(train.blocks.se[start:], 1e-9)
+    weight = 1.0 / se**2
+    value = float((mean * weight).sum() / weight.sum())
+    # A local level's error is shared by neighbouring blocks: averaging them gains half of what it seems to.
+    spread = float(np.sqrt(0.5 / weight.sum() + 0.5 * float(se.min()) ** 2))
+    return value, value - 1.96 * spread, value + 1.96 * spread

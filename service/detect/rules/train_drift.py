@@ -1,0 +1,126 @@
+"""Rule `train_drift`: has the train loss left the reference's, below or above, beyond what healthy runs do?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from service.detect.findings import TRAIN, Findings, current_gap, drift_now
+from service.detect.gaps import SD_PER_TOLERANCE, DriftEpisode, TrainGap
+from service.detect.judgement import Evidence, Judgement, State
+
+RULE = "train_drift"
+MIN_BLOCKS = 2
+RESOLVABLE = 2.0  # "no" may be said only where a drift of this many tolerances would show
+RESOLVABLE_MEASURED = 3.0  # the same where siblings gave the tolerance: their block means hold the step noise already
+
+
+def judge(findings: Findings) -> Judgement:
+    """`yes` with side, onset and gap; `no`; `cannot tell` without a reference, or where a drift would not show."""
+    train = findings.train
+    if train is None or len(train.blocks) < MIN_BLOCKS:
+        return _too_little(findings, train)
+    episode = train.open
+    if episode is not None:
+        return _drifting(findings, train, episode)
+    now = current_gap(train)
+    smallest = float(np.median(train.limit[-4:]))
+    resolvable = RESOLVABLE_MEASURED if train.tolerance.runs else RESOLVABLE
+    if now is None or smallest > 1.05 * resolvable * train.tolerance.value:
+        return _answer(
+            findings, train, "cannot tell", now,
+            f"Cannot tell yet: the smallest train gap that would show here is {smallest:.3f} nats.",
+        )  # fmt: skip
+    value = now[0]
+    summary = (
+        f"Train loss is {value:+.4f} nats from {_name(findings)}, within the tolerance of {train.tolerance.value:.3f}."
+    )
+    return _answer(findings, train, "no", now, summary)
+
+
+def onset_of(train: TrainGap, episode: DriftEpisode) -> tuple[tuple[int, int], tuple[float, float]]:
+    """Onset interval in steps and tokens: from the last block without drift to the first one beyond the limit."""
+    blocks, first = train.blocks, episode.first
+    early = max(episode.before, 0)
+    return (
+        (int(blocks.first_step[early]), int(blocks.last_step[first])),
+        (float(blocks.first_tokens[early]), float(blocks.last_tokens[first])),
+    )
+
+
+def _drifting(findings: Findings, train: TrainGap, episode: DriftEpisode) -> Judgement:
+    now = drift_now(train)
+    steps, tokens = onset_of(train, episode)
+    side = "below" if episode.side == "below" else "above"
+    against = "its own early offset from " if episode.from_own_offset else ""
+    return _answer(
+        findings, train, "yes", now,
+        f"Train loss has drifted {side} {against}{_name(findings)} by {abs(now[0]):.3f} nats since step "
+        f"{steps[0]:,} to {steps[1]:,}.",
+        since=(steps, tokens),
+    )  # fmt: skip
+
+
+def _answer(
+    findings: Findings,
+    train: TrainGap,
+    state: State,
+    now: tuple[float, float, float] | None,
+    summary: str,
+    *,
+    since: tuple[tuple[int, int], tuple[float, float]] | None = None,
+) -> Judgement:
+    tolerance = train.tolerance
+    evidence = [
+        *findings.evidence(),
+        Evidence("tolerance", tolerance.value, "nats", tolerance.source),
+        Evidence("tolerance in force", float(np.median(train.limit[-4:])), "nats",
+                 f"{SD_PER_TOLERANCE} sd of a healthy block mean here, the reference's own noise included"),
+        Evidence("reference points per block", int(np.median(train.blocks.support[-4:])), "points",
+                 "how many points of the reference carry its level in the newest blocks"),
+    ]  # fmt: skip
+    if train.offset is not None:
+        why = "the run's own settled gap, between 10 % and 25 % of the reference"
+        evidence.append(Evidence("own early offset", train.offset, "nats", why))
+    steps, tokens = since if since is not None else (None, None)
+    return Judgement(
+        rule=RULE,
+        state=state,
+        at_step=findings.at_step,
+        summary=summary,
+        since_step=steps,
+        since_tokens=tokens,
+        value=now[0] if now else None,
+        interval=(now[1], now[2]) if now else None,
+        unit="nats",
+        limit=tolerance.value,
+        limit_source=tolerance.source,
+        n=int(train.blocks.n.sum()),
+        evidence=evidence,
+        next_checks=_checks(state),
+    )
+
+
+def _too_little(findings: Findings, train: TrainGap | None) -> Judgement:
+    if TRAIN not in findings.view.metrics:
+        summary = "Cannot tell: the run has no train loss."
+    elif not findings.view.reference.get(TRAIN):
+        summary = "Cannot tell: there is no reference train loss to compare with."
+    elif train is None:
+        summary = "Cannot tell: no train point lies in the reference's token range."
+    else:
+        summary = f"Cannot tell yet: {len(train.blocks)} of {MIN_BLOCKS} complete blocks of train loss."
+    return Judgement(RULE, "cannot tell", findings.at_step, summary, evidence=findings.evidence(), unit="nats")
+
+
+def _checks(state: str) -> list[str]:
+    if state != "yes":
+        return []
+    return [
+        "Look at held-out loss over the same steps: it follows a real change, not memorization.",
+        "Compare learning rate, batch size and loss definition (z-loss, masked tokens) with the reference's recipe.",
+        "Look for a restart, a resize or a code change at the onset.",
+    ]
+
+
+def _name(findings: Findings) -> str:
+    return findings.view.reference_name or "the reference"

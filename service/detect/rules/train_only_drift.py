@@ -1,0 +1,97 @@
+"""Rule `train_only_drift`: train loss sinks below the reference, held-out does not follow: the sign of memorization."""
+
+from __future__ import annotations
+
+from service.compare.gap import generalization_gap_change
+from service.detect import causes
+from service.detect.findings import Findings, current_gap, drift_now
+from service.detect.gaps import TrainGap, shared_heldout
+from service.detect.heldout import HeldoutFinding
+from service.detect.judgement import Evidence, Judgement, State
+from service.detect.rules import train_drift
+
+RULE = "train_only_drift"
+
+
+def judge(findings: Findings) -> Judgement:
+    """`yes` when the upper bound of the held-out improvement since the onset is below a third of the train change; `no`
+    when train has not sunk or held-out follows; `cannot tell` in between. Without enough of a reference the run's own
+    held-out - train gap is judged against its early value."""
+    train = findings.train
+    held = findings.heldout
+    if train is None or shared_heldout(findings.view) is None:
+        return _own(findings, held)
+    drift = train_drift.judge(findings)
+    if drift.state == "cannot tell":
+        return _answer(findings, "cannot tell", f"Cannot tell: {_lower(drift.summary)}", held)
+    if train.open is None or train.open.side != "below":
+        return _answer(findings, "no", "Train loss has not sunk below the reference.", held)
+    if held.answer == "follows":
+        return _answer(findings, "no", f"Train loss sank, and held-out followed: {held.why}.", held)
+    if held.answer == "cannot tell":
+        return _answer(
+            findings, "cannot tell", f"Train loss sank; cannot tell yet whether held-out follows: {held.why}.", held
+        )
+    return _memorizing(findings, train, held)
+
+
+def _memorizing(findings: Findings, train: TrainGap, held: HeldoutFinding) -> Judgement:
+    episode, now = train.open, drift_now(train)
+    assert episode is not None
+    assert held.heldout is not None
+    assert held.train is not None
+    steps, tokens = train_drift.onset_of(train, episode)
+    total = generalization_gap_change(held.train, held.heldout)
+    where = findings.view.reference_name or "the reference"
+    where = f"its own early offset from {where}" if episode.from_own_offset else where
+    summary = (
+        f"Train loss sank {abs(now[0]):.3f} nats below {where} since step "
+        f"{steps[0]:,} to {steps[1]:,}, while {held.metric} changed by {held.heldout.value:+.3f}: the model memorizes."
+    )
+    low, high = total.interval
+    extra = Evidence(
+        "generalization gap change", f"{total.value:+.4f} ({low:+.4f} … {high:+.4f})", "nats",
+        "train gap change minus held-out gap change; about 0 for a real gain, below 0 for memorization",
+    )  # fmt: skip
+    return Judgement(
+        RULE, "yes", findings.at_step, summary, steps, tokens, now[0], (now[1], now[2]), "nats",
+        train.tolerance.value, train.tolerance.source, held.n, [*findings.evidence(), extra],
+        causes.of_train_only_drift(findings), causes.next_checks(findings),
+    )  # fmt: skip
+
+
+def _own(findings: Findings, held: HeldoutFinding) -> Judgement:
+    if held.answer == "flat" and held.onset is not None and held.heldout is not None and held.train is not None:
+        tokens = (findings.tokens_at(held.onset[0]), findings.tokens_at(held.onset[1]))
+        summary = (
+            f"Train loss sank by {-held.train.value:.3f} nats since step {held.onset[0]:,} to {held.onset[1]:,}, while "
+            f"{held.metric} changed by {held.heldout.value:+.3f}: the run's own held-out - train gap grew by "
+            f"{held.excess or 0.0:.3f} (no reference used)."
+        )
+        return Judgement(
+            RULE, "yes", findings.at_step, summary, held.onset, tokens, held.excess, None, "nats", held.limit,
+            "assumed: AI2's own gap moved by 0.04 from step 10,000 to the end", held.n, findings.evidence(),
+            causes.of_train_only_drift(findings), causes.next_checks(findings),
+        )  # fmt: skip
+    if held.answer == "follows" and held.own:
+        return _answer(
+            findings, "no", "The run's own held-out - train gap is within its limit (no reference used).", held
+        )
+    return _answer(findings, "cannot tell", f"Cannot tell: {held.why}.", held)
+
+
+def _answer(findings: Findings, state: State, summary: str, held: HeldoutFinding) -> Judgement:
+    now = current_gap(findings.train)
+    train = findings.train
+    return Judgement(
+        RULE, state, findings.at_step, summary,
+        value=now[0] if now else held.excess, interval=(now[1], now[2]) if now else None, unit="nats",
+        limit=train.tolerance.value if train else held.limit,
+        limit_source=train.tolerance.source if train else "",
+        n=held.n, evidence=findings.evidence(),
+    )  # fmt: skip
+
+
+def _lower(text: str) -> str:
+    text = text.removeprefix("Cannot tell yet: ").removeprefix("Cannot tell: ")
+    return text[:1].lower() + text[1:]

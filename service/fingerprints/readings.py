@@ -1,0 +1,104 @@
+"""From what hosts sent to what was read: which row hashes were seen at which step. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.detect.inputs import RowReadings
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one host sent at once. `steps` int64 (n,) and `hashes` uint64 (n,) in parallel, all hashes 0 modulo `sample`;
+    `seen` int64 (m, 3): from step, to step (inclusive), rows per step. Steps beyond `limit` are superseded."""
+
+    host: int
+    sample: int
+    steps: Ints
+    hashes: NDArray[np.uint64]
+    seen: Ints
+    limit: int
+
+
+def combine(readings: Sequence[Reading]) -> RowReadings | None:
+    """The live readings in order of steps; None if there are none.
+
+    An equal (step, host, hash) that was sent twice is one reading; one that stands twice in the same sending is two.
+    Where segments sampled differently, only hashes that all of them would have sent are kept.
+    """
+    if not readings:
+        return None
+    sample = math.lcm(*(reading.sample for reading in readings))
+    hashes = np.concatenate([reading.hashes for reading in readings])
+    steps = np.concatenate([reading.steps for reading in readings])
+    sizes = [len(reading.steps) for reading in readings]
+    hosts = np.repeat([reading.host for reading in readings], sizes)
+    sendings = np.repeat(np.arange(len(readings)), sizes)
+    live = (steps <= np.repeat([reading.limit for reading in readings], sizes)) & _divides(sample, hashes)
+    steps, hosts, hashes, sendings = steps[live], hosts[live], hashes[live], sendings[live]
+    order = np.lexsort((sendings, hashes, hosts, steps))
+    steps, hosts, hashes, sendings = steps[order], hosts[order], hashes[order], sendings[order]
+    once = _most_per_sending(steps, hosts, hashes, sendings)
+    seen_steps, seen_rows = _seen(readings)
+    return RowReadings(steps[once], hosts[once], hashes[once], sample, seen_steps, seen_rows)
+
+
+def _divides(sample: int, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    if sample >= 2**64:  # no hash but 0 is in every sample
+        return hashes == 0
+    return hashes % np.uint64(sample) == 0
+
+
+def _most_per_sending(steps: Ints, hosts: Ints, hashes: NDArray[np.uint64], sendings: Ints) -> NDArray[np.bool_]:
+    """Of sorted readings, keep each (step, host, hash) as often as it stands in the sending that holds it most often."""
+    n = len(steps)
+    if n == 0:
+        return np.empty(0, np.bool_)
+    new_key = np.ones(n, np.bool_)
+    new_key[1:] = (steps[1:] != steps[:-1]) | (hosts[1:] != hosts[:-1]) | (hashes[1:] != hashes[:-1])
+    new_sending = new_key.copy()
+    new_sending[1:] |= sendings[1:] != sendings[:-1]
+    starts = np.flatnonzero(new_sending)
+    nth = np.arange(n) - np.repeat(starts, np.diff(np.append(starts, n)))  # place inside its sending
+    # A reading stays if it is the first sending of its key to reach that place.
+    keys = np.cumsum(new_key)
+    order = np.lexsort((np.arange(n), nth, keys))
+    first = np.ones(n, np.bool_)
+    first[1:] = (keys[order][1:] != keys[order][:-1]) | (nth[order][1:] != nth[order][:-1])
+    kept = np.zeros(n, np.bool_)
+    kept[order[first]] = True
+    return kept
+
+
+def _seen(readings: Sequence[Reading]) -> tuple[Ints, Ints]:
+    """Steps that were reported, and rows read at each over all hosts; a host's repeated report counts once."""
+    by_host: dict[int, list[Ints]] = {}
+    for reading in readings:
+        runs = reading.seen[reading.seen[:, 0] <= reading.limit]
+        if len(runs):
+            ends = np.minimum(runs[:, 1], reading.limit)
+            by_host.setdefault(reading.host, []).append(np.column_stack([runs[:, 0], ends, runs[:, 2]]))
+    if not by_host:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    expanded = [_expand(np.concatenate(runs)) for runs in by_host.values()]
+    steps, place = np.unique(np.concatenate([steps for steps, _ in expanded]), return_inverse=True)
+    rows = np.bincount(place, np.concatenate([rows for _, rows in expanded]), len(steps))
+    return steps, rows.astype(np.int64)
+
+
+def _expand(runs: Ints) -> tuple[Ints, Ints]:
+    """Every step of one host's runs once, with the most rows that were reported for it."""
+    lengths = runs[:, 1] - runs[:, 0] + 1
+    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    steps, rows = np.repeat(runs[:, 0], lengths) + within, np.repeat(runs[:, 2], lengths)
+    order = np.lexsort((rows, steps))
+    steps, rows = steps[order], rows[order]
+    last = np.append(steps[1:] != steps[:-1], True)
+    return steps[last], rows[last]

@@ -1,0 +1,119 @@
+"""Turns a log's own metric names and step counts into Pacenote's, by the data files in names/."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from service.importers.rows import LogError
+
+NAMES = Path(__file__).parent / "names"
+CANONICAL = re.compile(
+    r"train/(ce_loss|z_loss|scored_tokens)|optim/(learning_rate|grad_norm|skipped)|heldout/[^/]+/ce_loss"
+    r"|downstream/[^/]+/accuracy|throughput/(tokens_per_second_per_device|step_seconds)|data/.+"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a name stands for; `shift` is added to its steps, so that they count updates made."""
+
+    metric: str
+    shift: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Map:
+    title: str
+    formats: tuple[str, ...]  # empty: tables and JSON lines of any trainer
+    entries: tuple[tuple[re.Pattern[str], str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """Which of a log's names are known (name -> target), by which maps, and which are not."""
+
+    known: Mapping[str, Target]
+    maps: list[str] = field(default_factory=list[str])
+    unknown: list[str] = field(default_factory=list[str])
+
+
+def naming(format_name: str, names: Iterable[str], chosen: Mapping[str, str] | None = None) -> Naming:
+    """Map `names`, as they occur in a log, to canonical metrics; `chosen` (name -> metric) goes before everything.
+
+    Where several names of one map mean the same metric, the one that stands first in the map counts.
+
+    Raises:
+        LogError: a chosen name does not occur, or two names of the log mean one metric and nothing prefers one.
+    """
+    names = list(names)
+    chosen = chosen or {}
+    for name in chosen:
+        if name not in names:
+            raise LogError(f"--map: the log holds no {name!r}; it holds {_listed(names)}")
+    known = {name: Target(metric) for name, metric in chosen.items()}
+    taken = set(chosen.values())
+    for name in names:
+        if name not in known and CANONICAL.fullmatch(name) and name not in taken:
+            known[name] = Target(name)
+            taken.add(name)
+    used: list[str] = []
+    for one in _maps():
+        if (one.formats and format_name not in one.formats) or (not one.formats and format_name in _own_formats()):
+            continue
+        found = _apply(one, [name for name in names if name not in known], taken)
+        if found:
+            known |= found
+            taken |= {target.metric for target in found.values()}
+            used.append(one.title)
+    return Naming(known, used, [name for name in names if name not in known])
+
+
+def _apply(one: _Map, names: list[str], taken: set[str]) -> dict[str, Target]:
+    found: dict[str, Target] = {}
+    owner: dict[str, str] = {}
+    for pattern, to, shift in one.entries:
+        for name in names:
+            match = pattern.fullmatch(name) or pattern.fullmatch(name.rpartition(" - ")[2])  # W&B: "<run> - <metric>"
+            if match is None or name in found:
+                continue
+            metric = to.format(**{key: text.replace("-", "_") for key, text in match.groupdict().items()})
+            rival = owner.get(metric)
+            if metric in taken or (rival is not None and pattern.fullmatch(rival.rpartition(" - ")[2]) is None):
+                continue
+            if rival is not None:
+                raise LogError(f"{rival!r} and {name!r} both mean {metric}: choose one with --map '{name}={metric}'")
+            found[name], owner[metric] = Target(metric, shift), name
+    return found
+
+
+@cache
+def _maps() -> tuple[_Map, ...]:
+    """Every map; the usual names come last."""
+    maps: list[_Map] = []
+    for path in sorted(NAMES.glob("*.toml"), key=lambda path: (path.stem == "usual", path.stem)):
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        entries = [(_pattern(name), entry["to"], entry.get("shift", 0)) for name, entry in content["metrics"].items()]
+        maps.append(_Map(content["title"], tuple(content.get("formats", ())), tuple(entries)))
+    return tuple(maps)
+
+
+@cache
+def _own_formats() -> frozenset[str]:
+    """Formats whose names mean something only there."""
+    return frozenset(name for one in _maps() for name in one.formats)
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    """`{set}` in a name stands for any text without a slash."""
+    parts = re.split(r"\{(\w+)\}", name)
+    return re.compile("".join(f"(?P<{p}>[^/]+?)" if i % 2 else re.escape(p) for i, p in enumerate(parts)))
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:8])
+    return shown + (f" and {len(names) - 8} more" if len(names) > 8 else "")

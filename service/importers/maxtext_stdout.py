@@ -1,0 +1,38 @@
+"""What MaxText prints: `completed step: N, seconds: …, loss: …` and evaluations. Three decimals only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from service.importers.rows import Account, Row
+
+NAME = "maxtext_stdout"
+VALUE = r"[-+]?(?:nan|inf|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)"
+STEP = re.compile(r"completed step: (?P<step>\d+), (?P<rest>.*)")
+EVAL = re.compile(r"(?:Completed eval after train step|eval metrics after step:) (?P<step>\d+), (?P<rest>.*)")
+PAIR = re.compile(rf"(?P<name>[A-Za-z_][\w/ ]*)(?:: |=)(?P<value>{VALUE})(?=,|\s|$)", re.IGNORECASE)
+
+
+def recognise(head: Sequence[str]) -> str | None:
+    """Why these first lines are MaxText's, None if they are not."""
+    return "lines that begin with `completed step:`" if any(STEP.search(line) for line in head) else None
+
+
+def read(lines: Iterator[str], account: Account) -> Iterator[Row]:
+    """Rows in the log's order; evaluations are named `eval/…`. Other lines are counted."""
+    for line in lines:
+        account.lines += 1
+        train, evaluation = STEP.search(line), EVAL.search(line)
+        found = train or evaluation
+        if found is None:
+            if line.strip():
+                account.skip(account.lines)
+            continue
+        rest = found["rest"]
+        if not line.endswith("\n"):  # the last number may be cut: it is not known to be whole
+            account.truncated += 1
+            rest = rest[: rest.rfind(",") + 1]
+        prefix = "" if train else "eval/"
+        for pair in PAIR.finditer(rest):
+            yield Row(int(found["step"]), prefix + pair["name"].strip(), float(pair["value"]))

@@ -1,0 +1,76 @@
+"""What the committer knows about segments and runs, kept between transactions and reloaded when another process wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from service.database.models import Metric, Project, Run, Segment
+from service.series.lineage import lineage
+from service.series.live import SegmentInfo, TokenAxis, live_limits, oldest_first
+
+
+@dataclass(slots=True)
+class RunFacts:
+    """One run as of `version` of its data."""
+
+    version: int
+    project: str
+    uuid: UUID
+    segments: dict[int, SegmentInfo]
+    trainers: list[SegmentInfo]  # oldest first
+    limits: dict[int, int]
+    axis: TokenAxis  # within the stage
+    metrics: dict[str, int]
+    eval_sets: dict[str, str | None]
+
+
+class Facts:
+    """Segments never change their run, so they are kept for good; a run's facts are kept per data version."""
+
+    def __init__(self) -> None:
+        self._segments: dict[UUID, tuple[int, int]] = {}
+        self._runs: dict[int, RunFacts] = {}
+
+    def segments(self, session: Session, uuids: Iterable[UUID]) -> dict[UUID, tuple[int, int]]:
+        """Segment -> (its key, its run's key), of those that exist."""
+        missing = {uuid for uuid in uuids if uuid not in self._segments}
+        if missing:
+            rows = session.execute(select(Segment.uuid, Segment.id, Segment.run_id).where(Segment.uuid.in_(missing)))
+            self._segments.update({uuid: (segment_id, run_id) for uuid, segment_id, run_id in rows})
+        return self._segments
+
+    def run(self, session: Session, run_id: int, version: int) -> RunFacts:
+        """The run's facts at this version of its data. Its state must be locked."""
+        facts = self._runs.get(run_id)
+        if facts is None or facts.version != version:
+            facts = self._runs[run_id] = _load(session, run_id, version)
+        return facts
+
+    def forget(self) -> None:
+        """Nothing is known: what was learnt may have been rolled back."""
+        self._segments.clear()
+        self._runs.clear()
+
+
+def _load(session: Session, run_id: int, version: int) -> RunFacts:
+    project, uuid = session.execute(
+        select(Project.slug, Run.uuid).join(Run, Run.project_id == Project.id).where(Run.id == run_id)
+    ).one()
+    segments = lineage(session, run_id).segments
+    metrics = session.execute(select(Metric.name, Metric.id, Metric.eval_set).where(Metric.run_id == run_id)).all()
+    return RunFacts(
+        version,
+        project,
+        uuid,
+        {segment.id: segment for segment in segments},
+        [segment for segment in oldest_first(segments) if segment.kind == "trainer"],
+        live_limits(segments),
+        TokenAxis(segments),
+        {name: metric_id for name, metric_id, _ in metrics},
+        {name: eval_set for name, _, eval_set in metrics},
+    )

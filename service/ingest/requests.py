@@ -1,0 +1,122 @@
+"""What an endpoint hands to the committer: checked, decoded, ready to be written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.ingest.wire import SegmentBody
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`values` are float64 (axes and metrics, steps); `present` their packed bits, None if nothing is missing.
+
+    `axes` are the numbers of the axes, the times first; `names` those of the metrics, ascending, each with a value at least.
+    `points` counts the metrics' values. The run may come to have `most_metrics`.
+    """
+
+    names: tuple[str, ...]
+    axes: tuple[int, ...]
+    steps: Ints
+    values: bytes
+    present: bytes | None
+    points: int
+    eval_sets: dict[str, str]
+    weights: UUID | None
+    most_metrics: int
+    clock_offset: float  # seconds that the service's clock is ahead of the sender's
+
+    def axis(self, number: int) -> Floats | None:
+        """One axis (steps,), NaN where it is missing; None if it was not sent."""
+        if number not in self.axes:
+            return None
+        row, n = self.axes.index(number), len(self.steps)
+        values = np.frombuffer(self.values, np.float64, n, row * n * 8)
+        if self.present is None:
+            return values
+        present = np.unpackbits(np.frombuffer(self.present, np.uint8), count=(row + 1) * n)[row * n :]
+        return np.where(present, values, np.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprints:
+    """`steps` int64 (n,) and `hashes` uint64 (n,) in parallel; `seen` int64 (m, 3): from step, to step, rows per step."""
+
+    host: int
+    sample: int
+    steps: Ints
+    hashes: NDArray[np.uint64]
+    seen: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """Per-item results of a task: `correct` holds `n` bits, lowest first."""
+
+    step: int
+    task: str
+    n: int
+    correct: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something a trainer said; `at` by the service's clock."""
+
+    step: int
+    kind: str
+    value: Any
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The segment's process ended; `at` by the service's clock."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """One POST to a segment. `digest` is of its content: a retry has the same one, whenever it is sent."""
+
+    segment: UUID
+    process: int
+    seq: int
+    kind: str
+    digest: bytes
+    received_at: float
+    accepted: int
+    content: Batch | Fingerprints | Items | Event | Finish
+
+    @property
+    def key(self) -> tuple[UUID, int, str, int]:
+        """What makes a retry harmless."""
+        return (self.segment, self.process, self.kind, self.seq)
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """One PUT of a segment; `started_at` by the service's clock."""
+
+    segment: UUID
+    body: SegmentBody
+    digest: bytes
+    started_at: float
+    received_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The answer 202."""
+
+    accepted: int
+    duplicate: bool

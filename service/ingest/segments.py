@@ -1,0 +1,168 @@
+"""Making projects, runs and segments from a segment's PUT."""
+
+from __future__ import annotations
+
+import json
+from uuid import UUID, uuid5
+
+from sqlalchemy import select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from service.database.models import Base, Project, Reference, ReferenceRun, Run, RunState, RunWork, Segment
+from service.errors import ConflictError, FieldError
+from service.ingest.requests import Accepted, Put
+from service.ingest.wire import SegmentBody
+from service.series.live import NO_LIMIT
+from service.series.state import lock_states, save_states
+
+RUN_NAMESPACE = UUID("6b1f9a52-6c1e-5d0e-9b59-3f7c0d1a7e11")
+TASKS = ("seal", "judge")
+
+
+def run_uuid(project: str, name: str, stage: str) -> UUID:
+    """A run's public id: whoever knows its three names knows it, online or not."""
+    return uuid5(RUN_NAMESPACE, json.dumps([project, name, stage], ensure_ascii=False, separators=(",", ":")))
+
+
+def ensure_project(session: Session, slug: str, now: float) -> int:
+    """The project's key; it is created if it is missing, also when another process does so at the same moment."""
+    return _ensure(session, Project, {"slug": slug}, {"created_at": now})
+
+
+def ensure_run(session: Session, project_id: int, uuid: UUID, values: dict[str, object], now: float) -> int:
+    """The run's key; the run, its state and its work rows are created if they are missing, `values` only then."""
+    run_id = _ensure(session, Run, {"uuid": uuid}, {"project_id": project_id, "created_at": now, **values})
+    _insert_missing(session, RunState, {"run_id": run_id, "data_version": 0})
+    for task in TASKS:
+        _insert_missing(session, RunWork, {"run_id": run_id, "task": task, "done_version": 0})
+    return run_id
+
+
+def put_segment(session: Session, put: Put) -> Accepted:
+    """Create the segment, and the project and run it belongs to, where they are missing.
+
+    Raises:
+        ConflictError: the id was used with another body, or the run is another one than the body says.
+    """
+    known = session.execute(select(Segment.digest).where(Segment.uuid == put.segment)).scalar_one_or_none()
+    if known is not None:
+        return _repeated(known, put)
+    body = put.body
+    project_id = ensure_project(session, body.project, put.received_at)
+    run_id = _ensure_run_of(session, project_id, put)
+    state = lock_states(session, [run_id])[run_id]
+    segment = {
+        "run_id": run_id,
+        "kind": body.kind,
+        "start_step": body.start_step,
+        "start_tokens": body.start_tokens,
+        "tokens_per_step": body.tokens_per_step,
+        "ramp": [list(entry) for entry in body.ramp] if body.ramp else None,
+        "topology": body.topology,
+        "config": body.config,
+        "versions": body.versions,
+        "sample_rows": body.sample_rows,
+        "started_at": put.started_at,
+        "digest": put.digest,
+    }
+    if not _insert_missing(session, Segment, {"uuid": put.segment, **segment}):
+        raced = session.execute(select(Segment.digest).where(Segment.uuid == put.segment)).scalar_one()
+        return _repeated(raced, put)
+    if body.kind == "trainer" and state.last_step is not None and state.last_step > body.start_step:
+        newest = session.scalar(
+            select(Segment.uuid)
+            .where(Segment.run_id == run_id, Segment.kind == "trainer")
+            .order_by(Segment.started_at.desc(), Segment.uuid.desc())
+            .limit(1)
+        )
+        if newest == put.segment:
+            state.last_step, state.last_tokens = body.start_step, body.start_tokens
+    state.data_version += 1
+    save_states(session, [state])
+    return Accepted(1, duplicate=False)
+
+
+def _repeated(digest: bytes, put: Put) -> Accepted:
+    if bytes(digest) != put.digest:
+        raise ConflictError(
+            f"Segment {put.segment} was announced before with another body. A new start needs a new id."
+        )
+    return Accepted(1, duplicate=True)
+
+
+def _ensure_run_of(session: Session, project_id: int, put: Put) -> int:
+    body = put.body
+    uuid = run_uuid(body.project, body.run, body.stage)
+    fork = _fork(body)
+    values = {
+        "name": body.run,
+        "stage": body.stage,
+        "role": body.role,
+        "reference": body.reference,
+        "token_offset": _token_offset(session, body.reference, body.stage),
+        "forked_from": fork[0] if fork else None,
+        "forked_at_step": fork[1] if fork else None,
+        "data": {"rows": body.data.rows, "epochs": body.data.epochs} if body.data else None,
+    }
+    run_id = ensure_run(session, project_id, uuid, values, put.received_at)
+    run = session.get(Run, run_id)
+    assert run is not None
+    if run.role != body.role:
+        raise _differs("role", f"the run is a {run.role}", body.role)
+    if run.reference and body.reference and run.reference != body.reference:
+        raise _differs("reference", f"the run is compared with {run.reference}", body.reference)
+    if fork and run.forked_from and (run.forked_from, run.forked_at_step) != fork:
+        raise _differs(
+            "forked_from", f"the run was forked from {run.forked_from} at {run.forked_at_step}", str(fork[0])
+        )
+    if body.reference and not run.reference:
+        run.reference = body.reference
+    if run.reference:  # the reference may have been installed since the run began
+        run.token_offset = _token_offset(session, run.reference, run.stage) or run.token_offset
+    if body.data:
+        run.data = {"rows": body.data.rows, "epochs": body.data.epochs}
+    session.flush()
+    return run_id
+
+
+def _differs(field: str, known: str, given: str) -> ConflictError:
+    return ConflictError(f"{field}: {known}, not {given}", errors=[FieldError(field, f"{known}, not {given}")])
+
+
+def _fork(body: SegmentBody) -> tuple[UUID, int] | None:
+    if body.forked_from is None:
+        return None
+    try:
+        parent = UUID(body.forked_from.run)
+    except ValueError:
+        parent = run_uuid(body.project, body.forked_from.run, body.stage)
+    return parent, min(body.forked_from.step, NO_LIMIT)
+
+
+def _token_offset(session: Session, reference: str | None, stage: str) -> float:
+    """Where the stage begins on the project's token axis, as the newest version of the reference says."""
+    if reference is None:
+        return 0.0
+    offset = session.scalar(
+        select(Run.token_offset)
+        .join(ReferenceRun, ReferenceRun.run_id == Run.id)
+        .join(Reference, Reference.id == ReferenceRun.reference_id)
+        .where(Reference.slug == reference, ReferenceRun.stage == stage, ReferenceRun.sibling == "")
+        .order_by(Reference.installed_at.desc(), Reference.id.desc())
+        .limit(1)
+    )
+    return offset or 0.0
+
+
+def _ensure(session: Session, model: type[Base], key: dict[str, object], values: dict[str, object]) -> int:
+    _insert_missing(session, model, {**key, **values})
+    return session.execute(select(model.__table__.c.id).filter_by(**key)).scalar_one()
+
+
+def _insert_missing(session: Session, model: type[Base], values: dict[str, object]) -> bool:
+    """Insert a row unless one with the same key is there. Returns whether it was inserted."""
+    dialect = postgresql if session.connection().dialect.name == "postgresql" else sqlite
+    statement = dialect.insert(model).values(**values).on_conflict_do_nothing()
+    result = session.connection().execute(statement)
+    return result.rowcount == 1

@@ -1,0 +1,111 @@
+"""What was judged last about each run, and which runs have data that was not judged yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import and_, func, insert, select
+from sqlalchemy.orm import Session
+
+from service.database.models import JudgementRow, Reference, Run, RunState, RunWork, VerdictRow
+from service.detect.judgement import Judgement
+from service.judgements.bodies import to_body
+
+TASK = "judge"
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A run with data that was not judged. `done_version` is what was, 0 if nothing."""
+
+    run_id: int
+    data_version: int
+    done_version: int
+
+
+class JudgementRepository:
+    """Judgements and verdicts by run."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def of_run(self, run_id: int) -> list[JudgementRow]:
+        """The latest answer of each rule."""
+        found = select(JudgementRow).where(JudgementRow.run_id == run_id).order_by(JudgementRow.rule)
+        return list(self.session.scalars(found))
+
+    def verdict(self, run_id: int) -> VerdictRow | None:
+        """The run's verdict, None before the first."""
+        return self.session.get(VerdictRow, run_id)
+
+    def due(self) -> list[Due]:
+        """Reproductions that name a reference and have newer data than was judged, by how long ago they were judged."""
+        done = func.coalesce(RunWork.done_version, 0)
+        found = (
+            select(Run.id, RunState.data_version, done)
+            .join(RunState, RunState.run_id == Run.id)
+            .outerjoin(RunWork, and_(RunWork.run_id == Run.id, RunWork.task == TASK))
+            .where(*_JUDGED, RunState.data_version > done)
+            .order_by(func.coalesce(RunWork.done_at, 0.0), Run.id)
+        )
+        return [Due(*row) for row in self.session.execute(found)]
+
+    def outdated(self) -> list[int]:
+        """Runs whose verdict was reached against another version of their reference than the newest, or without any."""
+        newest = select(func.max(Reference.id)).group_by(Reference.slug)
+        found = (
+            select(Run.id, VerdictRow.body, Reference.version)
+            .join(VerdictRow, VerdictRow.run_id == Run.id)
+            .join(Reference, Reference.slug == Run.reference)
+            .where(*_JUDGED, Reference.id.in_(newest))
+        )
+        return [run_id for run_id, body, version in self.session.execute(found) if body.get("version") != version]
+
+    def newest_reference(self) -> int:
+        """A number that grows when a reference is installed."""
+        return self.session.scalar(select(func.max(Reference.id))) or 0
+
+    def work(self, run_id: int, *, lock: bool) -> RunWork | None:
+        """The run's record of judging, made if missing; None if another transaction has locked it."""
+        found = select(RunWork).where(RunWork.run_id == run_id, RunWork.task == TASK)
+        if self.session.scalar(select(func.count()).select_from(found.subquery())) == 0:
+            self._insert_work(run_id)
+        return self.session.scalars(found.with_for_update(skip_locked=True) if lock else found).one_or_none()
+
+    def store(self, run_id: int, judgements: Sequence[Judgement], families: Mapping[str, str], now: float) -> None:
+        """Keep the answers in place of the ones before."""
+        kept = {row.rule: row for row in self.of_run(run_id)}
+        for judgement in judgements:
+            row = kept.pop(judgement.rule, None)
+            if row is None:
+                row = JudgementRow(run_id=run_id, rule=judgement.rule)
+                self.session.add(row)
+            row.family = families[judgement.rule]
+            row.state, row.at_step = judgement.state, judgement.at_step
+            row.body, row.decided_at = to_body(judgement), now
+        for row in kept.values():  # a rule that is no longer asked
+            self.session.delete(row)
+
+    def store_verdict(self, run_id: int, state: str, body: Mapping[str, Any], now: float) -> bool:
+        """Keep the verdict; whether its state is another one than before."""
+        row = self.verdict(run_id)
+        before = row.state if row else None
+        if row is None:
+            row = VerdictRow(run_id=run_id)
+            self.session.add(row)
+        row.state, row.body, row.decided_at = state, dict(body), now
+        return before != state
+
+    def _insert_work(self, run_id: int) -> None:
+        values = {"run_id": run_id, "task": TASK, "done_version": 0}
+        if self.session.get_bind().dialect.name == "postgresql":
+            from sqlalchemy.dialects.postgresql import insert as insert_or_keep
+
+            self.session.execute(insert_or_keep(RunWork).values(values).on_conflict_do_nothing())
+        else:
+            self.session.execute(insert(RunWork).values(values))
+
+
+_JUDGED = (Run.role == "reproduction", Run.reference.is_not(None), Run.reference != "")

@@ -1,0 +1,79 @@
+"""Stores the curves of a bundle: one run per stage, one import segment per launch of the published run."""
+
+from __future__ import annotations
+
+import time
+from uuid import UUID, uuid5
+
+import numpy as np
+from sqlalchemy import update
+from sqlalchemy.orm import Session
+
+from service.database.models import Project, Run, RunState, Segment
+from service.references.bundle import Launch, StageSeries
+from service.references.description import Description, Stage
+from service.references.series_file import Curve
+from service.runs.identity import run_uuid
+from service.series.writer import write_points
+
+
+def run_name(description: Description, sibling: str) -> str:
+    """Name of the run that holds a curve; the version is part of it, so that versions stand beside each other."""
+    base = f"{description.slug}@{description.version}"
+    return f"{base}/{sibling}" if sibling else base
+
+
+def install_series(session: Session, description: Description, project: Project, series: StageSeries) -> Run:
+    """Store one stage's curves, of the reference or of a sibling. Overlaps are kept, the later launch wins."""
+    stage = description.stage(series.stage)
+    assert stage is not None  # load_bundle has checked it
+    name = run_name(description, series.sibling)
+    run = Run(
+        uuid=run_uuid(project.slug, name, stage.name),
+        project_id=project.id,
+        name=name,
+        stage=stage.name,
+        role="reference",
+        token_offset=stage.token_offset,
+        created_at=time.time(),
+    )
+    session.add(run)
+    session.flush()
+    for order, launch in enumerate(series.launches, 1):
+        _install_segment(session, run, stage, order, launch, series.curves[launch.segment])
+    last_step = max(int(curve.steps[-1]) for metrics in series.curves.values() for curve in metrics.values())
+    session.execute(  # a published run has no last data: its numbers are as old as the publication
+        update(RunState)
+        .where(RunState.run_id == run.id)
+        .values(last_data_at=None, last_tokens=float(last_step * stage.tokens_per_step))
+    )
+    return run
+
+
+def _install_segment(
+    session: Session, run: Run, stage: Stage, order: int, launch: Launch, curves: dict[str, Curve]
+) -> None:
+    first = min(int(curve.steps[0]) for curve in curves.values())
+    start_step = max(first - 1, 0)
+    segment = Segment(
+        uuid=_segment_uuid(run.uuid, launch.segment),
+        run_id=run.id,
+        kind="import",
+        start_step=start_step,
+        start_tokens=float(start_step * stage.tokens_per_step),
+        tokens_per_step=stage.tokens_per_step,
+        topology={},
+        config={"segment": launch.segment} | ({"note": launch.note} if launch.note else {}),
+        versions={},
+        started_at=float(order) if launch.launched is None else launch.launched,
+        digest=b"",
+    )
+    session.add(segment)
+    session.flush()
+    none = np.empty(0, np.int64)  # times are not published, tokens follow from the segment
+    metrics = {metric: (curve.steps, curve.values) for metric, curve in curves.items()}
+    write_points(session, run.id, segment.id, none, None, None, metrics)
+
+
+def _segment_uuid(run: UUID, segment: str) -> UUID:
+    return uuid5(run, segment)

@@ -1,0 +1,89 @@
+"""A run's segments, and those of the runs it was forked from, as the rules of supersession see them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from service.database.models import Run, RunState, Segment
+from service.series.live import NO_LIMIT, SegmentInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """A run (last in `run_ids`) and its ancestors, oldest first.
+
+    `token_offset` is where the run's stage begins. `version` changes with every change of their data, also if a database
+    is made anew.
+    """
+
+    run_ids: list[int]
+    segments: list[SegmentInfo]
+    token_offset: float
+    version: str
+
+
+def lineage(session: Session, run_id: int) -> Lineage:
+    """The run's lineage. A fork keeps what its parent had up to the fork's step, as it was live when the fork began."""
+    generations: list[tuple[int, list[SegmentInfo], int]] = []
+    versions: list[str] = []
+    cap, began = NO_LIMIT, float("inf")
+    offset = 0.0
+    next_id: int | None = run_id
+    while next_id is not None:
+        run = session.execute(
+            select(Run.id, Run.forked_from, Run.forked_at_step, Run.token_offset, Run.created_at, RunState.data_version)
+            .outerjoin(RunState, RunState.run_id == Run.id)
+            .where(Run.id == next_id)
+        ).one_or_none()
+        if run is None:
+            break
+        segments = [segment for segment in _segments(session, run.id) if segment.started_at < began]
+        generations.append((run.id, segments, cap))
+        versions.append(f"{run.id}.{run.created_at}.{run.data_version or 0}")
+        offset = run.token_offset if len(generations) == 1 else offset
+        next_id = None
+        if run.forked_from is not None and run.forked_at_step is not None and segments:
+            cap = min(cap, run.forked_at_step)
+            began = min(segment.started_at for segment in segments)
+            parent = session.scalar(select(Run.id).where(Run.uuid == run.forked_from))
+            if parent is not None and parent not in {run for run, _, _ in generations}:
+                next_id = parent
+    generations.reverse()
+    placed = [
+        replace(segment, generation=place, cap=cap)
+        for place, (_, segments, cap) in enumerate(generations)
+        for segment in segments
+    ]
+    return Lineage([run for run, _, _ in generations], placed, offset, "-".join(versions))
+
+
+def _segments(session: Session, run_id: int) -> list[SegmentInfo]:
+    rows = session.execute(
+        select(
+            Segment.id,
+            Segment.uuid,
+            Segment.kind,
+            Segment.start_step,
+            Segment.started_at,
+            Segment.start_tokens,
+            Segment.tokens_per_step,
+            Segment.ramp,
+        ).where(Segment.run_id == run_id)
+    )
+    return [
+        SegmentInfo(
+            row.id,
+            row.uuid,
+            run_id,
+            row.kind,
+            row.start_step,
+            row.started_at,
+            row.start_tokens,
+            row.tokens_per_step,
+            tuple((int(step), int(rate)) for step, rate in row.ramp or ()),
+        )
+        for row in rows
+    ]

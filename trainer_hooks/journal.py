@@ -1,0 +1,251 @@
+"""What a living process has recorded and not delivered yet: on disk, or in bounded memory while there is no disk.
+
+One thread appends and flushes, another one peeks and acknowledges. Both hold the lock only around file writes and list
+operations; the training loop never takes it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+
+from trainer_hooks.spool import Cursor, Position, Record, Spool, part_ends, save_position
+from trainer_hooks.stores import Appender, LocalStore, Store
+from trainer_hooks.tally import Tally
+
+CAP_BYTES = 10 * 10**9
+PART_BYTES = 256 * 2**20
+MEMORY_RECORDS = 10_000
+MEMORY_BYTES = 256 * 2**20
+SYNC_SECONDS = 5.0  # a crash of the machine loses at most this much
+RETRY_SECONDS = 30.0  # between attempts to write to a spool that could not be written
+REMOTE_BYTES = 4 * 2**20  # an object is written when this much waits, or after SYNC_SECONDS
+CAP_CHECK_SECONDS = 60.0
+
+
+class Journal:
+    """The records of one process of one segment, from `append` to `acknowledge`, in order."""
+
+    def __init__(
+        self,
+        store: Store,
+        spool: Spool,
+        segment_body: bytes,
+        tally: Tally,
+        address: str = "",
+        cap_bytes: int = CAP_BYTES,
+        memory_records: int = MEMORY_RECORDS,
+    ) -> None:
+        self.store = store
+        self.spool = spool
+        self.segment = Record(0, "segment", spool.segment, spool.process, segment_body)
+        self.appended = 0
+        self.acknowledged = 0
+        self.dropped = 0
+        self.changed = threading.Event()
+        self._tally = tally
+        self._address = address
+        self._cap_bytes = cap_bytes
+        self._part_bytes = min(PART_BYTES, max(cap_bytes // 8, 1))
+        self._memory_records = memory_records
+        self._lock = threading.Lock()
+        self._memory: deque[Record] = deque()
+        self._memory_bytes = 0
+        self._memory_since = 0.0
+        self._ends: dict[int, int] = {}
+        self._last_number: dict[int, int] = {}  # of each part
+        self._lost_through = -1
+        self._cursor = Cursor(store, spool, Position(), self._ends)
+        self._part = -1
+        self._appender: Appender | None = None
+        self._retry_at = 0.0
+        self._in_memory = not store.appends  # whether what is in memory may be sent from there
+        self._synced_at = self._saved_at = time.monotonic()
+        self._cap_checked_at = 0.0
+        self._dirty = False
+        self._add(self.segment)
+
+    # --- the writing thread ---
+
+    def append(self, kind: str, body: bytes) -> None:
+        """Takes one record; it is on its way to the disk with the next `flush`."""
+        self._add(Record(self.appended, kind, self.spool.segment, self.spool.process, body))
+
+    def _add(self, record: Record) -> None:
+        with self._lock:
+            if not self._memory:
+                self._memory_since = time.monotonic()
+            self._memory.append(record)
+            self._memory_bytes += len(record.body)
+            self.appended += 1
+            dropped = self.dropped
+            while len(self._memory) > self._memory_records or self._memory_bytes > MEMORY_BYTES:
+                self._lost_through = self._memory[0].number
+                self._forget_oldest()
+                self.dropped += 1
+        if self.dropped > dropped:
+            self._tally.say_once("memory", "memory for unsent records is full; the oldest are dropped and counted")
+
+    def flush(self, everything: bool = False) -> None:
+        """Hands what was appended to the operating system, and to the disk every 5 s or with `everything`."""
+        now = time.monotonic()
+        if now >= self._retry_at:
+            try:
+                self._write(now, everything)
+                self._retry_at, self._in_memory = 0.0, not self.store.appends
+            except Exception as error:  # stores behind fsspec raise what they like
+                self._give_up_for_now(now, error)
+        self.changed.set()
+
+    def _give_up_for_now(self, now: float, error: Exception) -> None:
+        self._retry_at, self._in_memory = now + RETRY_SECONDS, True
+        self._close_part()
+        if self._part not in self._last_number:
+            self._part -= 1  # nothing whole is in it: the next attempt takes the same file
+        self._tally.say_once(
+            "spool",
+            f"cannot write the spool in {self.store.address} ({error or type(error).__name__}); the last "
+            f"{self._memory_records:,} records are kept in memory. Free some space or set PACENOTE_SPOOL_DIR",
+        )
+
+    def _write(self, now: float, everything: bool) -> None:
+        if self.store.appends:
+            self._write_local()
+            if self._dirty and self._appender is not None and (everything or now - self._synced_at >= SYNC_SECONDS):
+                self._appender.sync()
+                self._dirty, self._synced_at = False, now
+            if now - self._cap_checked_at >= CAP_CHECK_SECONDS:
+                self._cap_checked_at = now
+                self._keep_under_cap()
+        elif self._memory and (
+            everything or now - self._memory_since >= SYNC_SECONDS or self._memory_bytes >= REMOTE_BYTES
+        ):
+            self._write_remote()
+
+    def _write_local(self) -> None:
+        assert isinstance(self.store, LocalStore)
+        while True:
+            with self._lock:
+                if not self._memory:
+                    return
+                record = self._memory[0]
+                if self._appender is None:
+                    self._part += 1
+                    self._appender = Appender(self.store.folder / self.spool.part(self._part))
+                    if record.number > 0:
+                        self._appender.write(self.segment.frame())
+                self._appender.write(record.frame())
+                self._forget_oldest()
+                self._ends[self._part] = self._appender.end
+                self._last_number[self._part] = record.number
+                self._dirty = True
+            if self._appender.end >= self._part_bytes:
+                self._appender.sync()
+                self._close_part()
+                self._cap_checked_at = 0.0
+
+    def _write_remote(self) -> None:
+        with self._lock:
+            waiting = list(self._memory)
+        if not waiting:
+            return
+        self._part += 1
+        head = [] if waiting[0].number == 0 else [self.segment]
+        data = b"".join(record.frame() for record in head + waiting)
+        self.store.put(self.spool.part(self._part), data)
+        with self._lock:
+            last = waiting[-1].number
+            while self._memory and self._memory[0].number <= last:
+                self._forget_oldest()
+            self._memory_since = time.monotonic()
+            self._ends[self._part] = len(data)
+            self._last_number[self._part] = last
+        self._keep_under_cap()
+
+    def _forget_oldest(self) -> None:
+        self._memory_bytes -= len(self._memory.popleft().body)
+
+    def _keep_under_cap(self) -> None:
+        """Removes the oldest parts, whoever wrote them, until all spools together are below the cap."""
+        # Listing an object store is slow, so there every run only keeps its own objects under the cap.
+        spools = part_ends(self.store) if self.store.appends else {self.spool: dict(self._ends)}
+        total = sum(size for parts in spools.values() for size in parts.values())
+        for spool, parts in spools.items():
+            for part, size in sorted(parts.items()):
+                if total <= self._cap_bytes:
+                    return
+                if (spool == self.spool and part == self._part) or self.store.in_use(spool.part(part)):
+                    continue
+                self.store.remove(spool.part(part))
+                total -= size
+                if spool == self.spool:
+                    self._lose_part(part)
+                self._tally.add(
+                    "parts over cap", f"spools in {self.store.address} reached their cap; the oldest are removed"
+                )
+
+    def _lose_part(self, part: int) -> None:
+        with self._lock:
+            self._ends.pop(part, None)
+            last = self._last_number.pop(part, -1)
+            first = max(self._cursor.position.number, self._lost_through)
+            if last > first:
+                self.dropped += last - first
+                self._lost_through = last
+
+    def _close_part(self) -> None:
+        if self._appender is not None:
+            self._appender.close()
+            self._appender = None
+
+    def close(self) -> None:
+        """Writes what is left to the disk and closes the file."""
+        self._retry_at = 0.0
+        self.flush(everything=True)
+        self._close_part()
+
+    def close_in_child(self) -> None:
+        """Closes the inherited file in a forked child; the parent keeps its lock."""
+        if self._appender is not None:
+            self._appender.close()
+
+    # --- the sending thread ---
+
+    def peek(self) -> Record | None:
+        """The oldest record that is not acknowledged."""
+        with self._lock:
+            record = self._cursor.peek()
+            if record is None and self._in_memory and self._memory:
+                record = self._memory[0]
+            return record
+
+    def acknowledge(self, record: Record) -> None:
+        """Takes `record`, the last one peeked at, as delivered or refused for good."""
+        with self._lock:
+            self._cursor.acknowledge(record.number)
+            if self._memory and self._memory[0].number == record.number:
+                self._forget_oldest()
+            self.acknowledged += 1
+            if record.number <= self._lost_through:  # it was dropped while on its way
+                self.dropped -= 1
+            sent = [] if self.store.appends else [p for p, last in self._last_number.items() if last <= record.number]
+            for part in sent:
+                del self._ends[part], self._last_number[part]
+        for part in sent:
+            self.store.remove(self.spool.part(part))
+        if time.monotonic() - self._saved_at >= 1.0:
+            self.save()
+
+    def save(self) -> None:
+        """Remembers how far the service has it, so that a later `sync` need not begin at the beginning."""
+        self._saved_at = time.monotonic()
+        if self.store.appends and self._address and self._ends:
+            try:
+                save_position(self.store, self.spool, self._address, self._cursor.position)
+            except OSError as error:
+                self._tally.say_once("position", f"cannot remember what was sent ({error}); a sync will send it again")
+
+    def left(self) -> int:
+        """Records that are neither acknowledged nor dropped."""
+        return max(0, self.appended - self.acknowledged - self.dropped)

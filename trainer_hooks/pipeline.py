@@ -1,0 +1,117 @@
+"""The threads and files behind one live run, and where they come from in the environment."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainer_hooks.connection import Answer, Connection, parse_address, parse_headers
+from trainer_hooks.journal import Journal
+from trainer_hooks.segment import Launch, Place
+from trainer_hooks.sender import Sender, SendingThread, refusal
+from trainer_hooks.spool import Record, Spool
+from trainer_hooks.stores import LocalStore, Store, default_folder, open_store
+from trainer_hooks.tally import LOG, Tally
+from trainer_hooks.writer import Writer, WritingThread
+
+
+@dataclass(frozen=True, slots=True)
+class FinishReport:
+    """What became of a run's records (requests to the service, each up to half a second of the run).
+
+    `sent` were taken by the service, `left_in_spool` wait for a sync, `rejected` were refused for good and are kept
+    beside the spool, `dropped` were lost to full memory or a full spool. `counts` says, by reason, how many single
+    calls and values were left out.
+    """
+
+    sent: int
+    left_in_spool: int
+    rejected: int = 0
+    dropped: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+class Pipeline:
+    """Queue → writing thread → journal → sending thread."""
+
+    def __init__(self, place: Place, launch: Launch, sample_rows: int, tally: Tally, url: str) -> None:
+        store = _store()
+        self.place = place
+        self.url = url
+        self.journal = Journal(store, Spool(launch.id, place.process), launch.body, tally, url)
+        self.writer = Writer(self.journal, place.process, sample_rows, tally)
+        self.writing = WritingThread(self.writer, self.journal, tally)
+        self.sender: Sender | None = None
+        self.sending: SendingThread | None = None
+        if url:
+            connection = Connection(url, os.environ.get("PACENOTE_TOKEN", ""), os.environ.get("PACENOTE_HEADERS", ""))
+
+            def keep(record: Record, answer: Answer) -> None:
+                store.append(self.journal.spool.side("rejected.jsonl"), refusal(record, answer))
+
+            def when_done() -> None:
+                self.journal.save()
+                connection.close()
+
+            self.sender = Sender(self.journal, connection, tally, keep)
+            self.sending = SendingThread(self.sender, self.journal.changed, tally, when_done)
+            self.sending.start()
+        self.writing.start()
+
+    def end(self, timeout: float, finished: bool) -> None:
+        """Writes what waits, sends what there is time for, stops the threads. Returns within `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        self.writing.close(deadline - 0.2 * timeout, finished and self.place.process == 0)
+        self.writing.done.wait(timeout)
+        if self.sending is not None:
+            self.sending.close()
+            self.sending.done.wait(max(0.0, deadline - time.monotonic()))
+            self.sending.abandon()
+
+    def report(self, tally: Tally) -> FinishReport:
+        """What became of the records so far."""
+        sender = self.sender
+        sent, refused = (sender.accepted + sender.already_there, sender.refused) if sender else (0, 0)
+        return FinishReport(sent, self.journal.left(), refused, self.journal.dropped, dict(tally.counts))
+
+    def say_what_is_left(self, report: FinishReport) -> None:
+        """One line, if records meant for the service are still in the spool."""
+        if report.left_in_spool and self.sender is not None:
+            why = f" ({self.sender.last_failure})" if self.sender.last_failure else ""
+            folder = self.journal.store.address
+            LOG.warning(
+                f"pacenote: {report.left_in_spool} records are not sent yet{why}; they are in {folder}. "
+                f"Send them with: python -m trainer_hooks.sync {self.url} --spool {folder}"
+            )
+
+
+def _store() -> Store:
+    address = os.environ.get("PACENOTE_SPOOL_DIR") or default_folder()
+    try:
+        return open_store(address)
+    except Exception as error:  # fsspec, or its package for this kind of address, is missing: a local spool beats none
+        LOG.warning("pacenote: no spool in %s (%s); using %s", address, error, default_folder())
+        return LocalStore(Path(default_folder()))
+
+
+def service_address(mode: str, strict: bool) -> str:
+    """Where to send to, from PACENOTE_URL; empty for a run that is only spooled. Raises ValueError if `strict`."""
+    url = os.environ.get("PACENOTE_URL", "").strip().rstrip("/")
+    if mode == "offline":
+        return ""
+    if not url:
+        folder = os.environ.get("PACENOTE_SPOOL_DIR") or default_folder()
+        LOG.warning("pacenote: PACENOTE_URL is not set; recording to %s only, for a later sync", folder)
+        return ""
+    try:
+        parse_address(url)
+        parse_headers(os.environ.get("PACENOTE_HEADERS", ""))
+    except ValueError as error:
+        if strict:
+            raise
+        LOG.warning("pacenote: nothing is sent, only recorded for a later sync: %s", error)
+        return ""
+    return url

@@ -1,0 +1,303 @@
+"""`start` and `Run`: what a training loop calls. Nothing here blocks, or raises unless `strict` asks for it."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import time
+from collections import deque
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from trainer_hooks import segment as segments
+from trainer_hooks.batches import Names
+from trainer_hooks.fingerprints import snapshot
+from trainer_hooks.jsonable import jsonable
+from trainer_hooks.pipeline import FinishReport, Pipeline, service_address
+from trainer_hooks.tally import LOG, Tally
+from trainer_hooks.values import NotReadyError, as_float, as_step, is_device_array
+from trainer_hooks.writer import Event, Items, Rows, as_correct, as_tokens
+
+QUEUE_ENTRIES = 100_000  # `log` calls that may wait for the writing thread; about 200 MB of 20 floats each
+QUEUE_ROW_BYTES = 256 * 2**20
+EVENT_KINDS = ("checkpoint", "config", "code", "data", "evaluator", "hardware", "note")
+EVENT_BYTES = 2**20
+EXIT_SECONDS = 5.0  # a process that ends without `finish` is held up at most so long
+_now = time.time
+_ndarray = np.ndarray
+_live: set[Run] = set()
+
+
+class Run:
+    """One start of a trainer inside a run. Made by `trainer_hooks.start`; also a context manager.
+
+    Scalars, items and events are taken on process 0 and ignored on the others, where the same loop makes the same
+    calls; row fingerprints are taken on every process.
+    """
+
+    def __init__(self, pipeline: Pipeline | None, tally: Tally, strict: bool) -> None:
+        self._pipeline = pipeline
+        self._tally = tally
+        self._strict = strict
+        self._names = Names()  # for `strict`, which checks on the calling thread
+        self._report: FinishReport | None = None
+        # A queue that keeps nothing stands in wherever there is nothing to do: no branch in `log`.
+        self._entries: deque[Any] = deque(maxlen=0)
+        self._rows: deque[Any] = deque(maxlen=0)
+        self._process = 0
+        if pipeline is not None:
+            self._process = pipeline.place.process
+            self._rows = pipeline.writer.rows
+            if self._process == 0:
+                self._entries = pipeline.writer.entries
+            _live.add(self)
+
+    @property
+    def segment_id(self) -> str:
+        """The id of this start; empty if the run is disabled."""
+        return self._pipeline.journal.spool.segment if self._pipeline is not None else ""
+
+    def log(
+        self, step: Any, metrics: Mapping[str, Any], tokens: Any = None, weights_segment: str | None = None
+    ) -> None:
+        """Records scalars at `step` (updates made so far).
+
+        Values are Python or NumPy numbers, one-element arrays, or jax arrays, which are only referred to here and read
+        in the background once the device has computed them. `tokens`: tokens consumed by updates 1…step, if they do
+        not follow from `tokens_per_step`. `weights_segment`: for an evaluator, the segment that made the weights.
+        """
+        try:
+            values = dict(metrics)
+            for value in values.values():
+                if type(value) is _ndarray:  # the caller may write into it after the call
+                    values = {k: v.copy() if type(v) is _ndarray else v for k, v in values.items()}
+                    break
+            if self._strict or weights_segment is not None:
+                self._check_log(step, values, tokens, weights_segment)
+            queue = self._entries
+            if len(queue) >= QUEUE_ENTRIES:
+                self._drop_oldest(queue, "queue full", "calls come faster than they are written; the oldest are lost")
+            queue.append((step, values, tokens, weights_segment, _now()))
+        except Exception as error:
+            self._refuse("log", error)
+
+    def log_rows(self, step: Any, rows: Any, host: int | None = None) -> None:
+        """Records fingerprints of the rows fed at `step`: int array (batch, length).
+
+        Give what this process fed, as its NumPy batch; with one controller for several loaders, call it once for each
+        and name it by `host` (by default the index of this process). Rows are copied here, hashed in the background.
+        """
+        try:
+            if host is None:
+                host = self._process
+            elif isinstance(host, bool) or int(host) != host or host < 0:
+                raise ValueError(f"host must be a whole number ≥ 0, not {host!r}")
+            if is_device_array(rows):
+                raise TypeError("log_rows needs the batch as a NumPy array, before it is put on devices")
+            if self._strict:
+                self._check_step(step)
+            copy = snapshot(rows)
+            queue = self._rows
+            if copy.nbytes * len(queue) > QUEUE_ROW_BYTES:
+                self._drop_oldest(queue, "rows queue full", "rows come faster than they are hashed; some are left out")
+            queue.append(Rows(step, copy, int(host)))
+        except Exception as error:
+            self._refuse("log_rows", error)
+
+    def log_items(self, step: Any, task: str, correct: Any) -> None:
+        """Records per-item results of one task: bool (items,), in the task's own order."""
+        try:
+            if not task or len(task.encode()) > 256:
+                raise ValueError(f"task must be a name of at most 256 bytes, not {task!r:.60}")
+            if not is_device_array(correct):
+                correct = as_correct(correct)
+            if self._strict:
+                self._check_step(step)
+            self._entries.append(Items(step, task, correct))
+        except Exception as error:
+            self._refuse("log_items", error)
+
+    def event(self, step: Any, kind: str, value: Any = None) -> None:
+        """Records that something happened at `step`: checkpoint, config, code, data, evaluator, hardware or note."""
+        try:
+            if kind not in EVENT_KINDS:
+                raise ValueError(f"kind must be one of {', '.join(EVENT_KINDS)}, not {kind!r}")
+            if self._strict:
+                self._check_step(step)
+            self._entries.append(Event(step, kind, jsonable(value, EVENT_BYTES), _now()))
+        except Exception as error:
+            self._refuse("event", error)
+
+    def finish(self, timeout: float = 30.0) -> FinishReport:
+        """Ends the segment; sends what is left for at most `timeout` seconds. What remains is in the spool."""
+        return self._end(timeout, finished=True)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Finishes, or after an exception only delivers: a run that failed has not finished."""
+        self._end(30.0 if kind is None else EXIT_SECONDS, finished=kind is None)
+
+    def _end(self, timeout: float, finished: bool) -> FinishReport:
+        if self._report is not None:
+            return self._report
+        pipeline = self._pipeline
+        if pipeline is None:
+            self._report = FinishReport(0, 0, counts=dict(self._tally.counts))
+            return self._report
+        self._entries = self._rows = _Late(self._tally, self._strict)
+        try:
+            pipeline.end(max(0.0, float(timeout)), finished)
+        except Exception as error:
+            self._refuse("finish", error)
+        _live.discard(self)
+        self._report = report = pipeline.report(self._tally)
+        pipeline.say_what_is_left(report)
+        return report
+
+    def _check_log(self, step: Any, values: dict[Any, Any], tokens: Any, weights_segment: Any) -> None:
+        if weights_segment is not None and not isinstance(weights_segment, str):
+            raise TypeError(f"weights_segment must be a segment's id, not {weights_segment!r:.60}")
+        if not self._strict:
+            return
+        self._check_step(step)
+        for name, value in values.items():
+            fault = self._names.fault(name)
+            if fault:
+                raise ValueError(fault)
+            try:
+                if value is not None:
+                    as_float(value)
+            except NotReadyError:
+                pass  # waiting for the device is not for this thread, not even here
+        as_tokens(tokens)
+
+    def _check_step(self, step: Any) -> None:
+        with contextlib.suppress(NotReadyError):
+            as_step(step)
+
+    def _drop_oldest(self, queue: deque[Any], reason: str, message: str) -> None:
+        try:
+            queue.popleft()
+        except IndexError:
+            return
+        self._tally.add(reason, message)
+
+    def _refuse(self, call: str, error: Exception) -> None:
+        if self._strict:
+            raise error
+        self._tally.add(f"refused {call}", f"a call of {call} was left out: {error}")
+
+    def _leave_in_child(self) -> None:
+        """A forked child has neither the threads nor the right to send its parent's data."""
+        if self._pipeline is not None:
+            self._pipeline.journal.close_in_child()
+        self._pipeline = None
+        self._tally = Tally()  # the old one may be locked by a thread that does not exist here
+        self._entries = deque(maxlen=0)
+        self._rows = deque(maxlen=0)
+        self._report = FinishReport(0, 0)
+
+
+class _Late(deque[Any]):
+    """Stands in for a queue after the end of a run: counts what comes too late."""
+
+    def __init__(self, tally: Tally, strict: bool) -> None:
+        super().__init__()
+        self._tally = tally
+        self._strict = strict
+
+    def append(self, x: Any, /) -> None:
+        if self._strict:
+            raise RuntimeError("the run is finished")
+        self._tally.add("after finish", "a call came after finish and was left out")
+
+
+@atexit.register
+def _end_at_exit() -> None:  # pyright: ignore[reportUnusedFunction]
+    for run in list(_live):
+        run._end(EXIT_SECONDS, finished=False)  # pyright: ignore[reportPrivateUsage]
+
+
+def _leave_runs_in_child() -> None:
+    for run in list(_live):
+        run._leave_in_child()  # pyright: ignore[reportPrivateUsage]
+    _live.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_runs_in_child)
+
+
+def start(
+    name: str,
+    *,
+    project: str | None = None,
+    reference: str | None = None,
+    stage: str = "stage1",
+    tokens_per_step: Any = None,
+    start_step: Any = 0,
+    start_tokens: Any = None,
+    kind: str = "trainer",
+    forked_from: tuple[str, int] | None = None,
+    config: Any = None,
+    data: Mapping[str, Any] | None = None,
+    sample_rows: Any = 1024,
+    strict: bool = False,
+) -> Run:
+    """Opens a segment: call it once per process start, on every process, after `jax.distributed.initialize`.
+
+    `tokens_per_step` is a number or, for ramps, a list of (from_step, tokens_per_step); `start_step` the updates
+    already made; `forked_from` (run, step); `data` {"rows": rows in the data set, "epochs": passes over it}; one in
+    `sample_rows` row hashes is sent; `config` anything. With several jax processes this is a broadcast from process 0,
+    even where the hook is disabled. Never raises: a bad argument gives a run that does nothing, and one warning;
+    `strict` raises.
+    """
+    tally = Tally()
+    place = segments.Place(0, 1)
+    body: dict[str, Any] | None = None
+    fault: Exception | None = None
+    mode = os.environ.get("PACENOTE_MODE") or "online"
+    try:
+        place = segments.find_place()
+        if mode not in ("online", "offline", "disabled"):
+            raise ValueError(f"PACENOTE_MODE must be online, offline or disabled, not {mode!r}")
+        body = segments.describe(
+            name,
+            project=project,
+            reference=reference,
+            stage=stage,
+            kind=kind,
+            start_step=start_step,
+            start_tokens=start_tokens,
+            tokens_per_step=tokens_per_step,
+            forked_from=forked_from,
+            config=config,
+            data=data,
+            sample_rows=sample_rows,
+            place=place,
+        )
+    except Exception as error:
+        fault = error
+    try:
+        launch = segments.launch(place, body)  # a collective: whatever went wrong here, the other processes wait for it
+        if mode == "disabled":
+            return Run(None, tally, strict=False)
+        if fault is not None:
+            raise fault
+        if not launch.body or body is None:
+            raise ValueError("process 0 could not describe the run")
+        url = service_address(mode, strict)
+        return Run(Pipeline(place, launch, body["sample_rows"], tally, url), tally, strict)
+    except Exception as error:
+        if strict:
+            raise
+        LOG.warning("pacenote: this run is not recorded: %s", error)
+        return Run(None, tally, strict=False)

@@ -1,0 +1,164 @@
+"""Delivers records in order: what becomes of each answer, and how long to wait before the next attempt."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from trainer_hooks.connection import Answer, Connection
+from trainer_hooks.spool import Record
+from trainer_hooks.tally import Tally
+
+REFUSED = frozenset({400, 409, 413, 422})  # sending it again would change nothing; every other failure is retried
+FIRST_WAIT = 0.5
+LONGEST_WAIT = 60.0
+NO_ANSWER = "no answer"
+
+
+class Source(Protocol):
+    """Where records come from, oldest first."""
+
+    @property
+    def segment(self) -> Record: ...
+    def peek(self) -> Record | None: ...
+    def acknowledge(self, record: Record) -> None: ...
+
+
+class Sender:
+    """Sends the records of one source over one connection, one at a time."""
+
+    def __init__(
+        self, source: Source, connection: Connection, tally: Tally, keep_refused: Callable[[Record, Answer], None]
+    ) -> None:
+        self.accepted = 0
+        self.already_there = 0
+        self.refused = 0
+        self.failures = 0  # in a row
+        self.last_failure = ""
+        self.asked_to_wait = False  # by the Retry-After of the last answer
+        self._source = source
+        self._connection = connection
+        self._tally = tally
+        self._keep_refused = keep_refused
+
+    def step(self) -> float | None:
+        """Tries to deliver the oldest record. Returns seconds to wait before the next call; None without a record."""
+        record = self._source.peek()
+        if record is None:
+            return None
+        answer = self._deliver(record)
+        if answer.accepted:
+            self.already_there += answer.duplicate
+            self.accepted += not answer.duplicate
+        elif record.kind == "segment" and answer.status == 409 and _processes(record) > 1:
+            self.already_there += 1  # another process of this launch described it first, in its own words
+        elif answer.status in REFUSED:
+            self._refuse(record, answer)
+        else:
+            return self._wait(answer)
+        self.failures = 0
+        self._source.acknowledge(record)
+        return 0.0
+
+    def _deliver(self, record: Record) -> Answer:
+        answer = self._send(record)
+        if answer.status == 404 and record.kind != "segment":
+            # The service does not know the segment: a new or restored database, or its first record was lost.
+            segment = self._send(self._source.segment)
+            if segment.accepted or segment.status == 409:
+                return self._send(record)
+            return Answer(segment.status if segment.status not in REFUSED else 404, detail=segment.detail)
+        return answer
+
+    def _send(self, record: Record) -> Answer:
+        path = f"/api/v1/segments/{record.segment}"
+        if record.kind == "segment":
+            return self._connection.request("PUT", path, record.body)
+        return self._connection.request("POST", f"{path}/{record.kind}", record.body)
+
+    def _refuse(self, record: Record, answer: Answer) -> None:
+        self.refused += 1
+        why = f"{answer.status} {answer.detail}"
+        self._tally.add("rejected", f"the service refused a record ({record.kind}): {why}; it is kept beside the spool")
+        try:
+            self._keep_refused(record, answer)
+        except Exception as error:
+            self._tally.say_once("keep rejected", f"a refused record could not be kept aside: {error}")
+
+    def _wait(self, answer: Answer) -> float:
+        self.failures += 1
+        self.asked_to_wait = answer.retry_after > 0
+        self.last_failure = f"{answer.status or NO_ANSWER} {answer.detail}".strip()
+        if self.failures == 3:
+            self._tally.say_once(
+                "unreachable",
+                f"{self._connection.address} does not take records ({self.last_failure}); trying on, nothing is lost",
+            )
+        longest = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(self.failures - 1, 10))
+        return max(answer.retry_after, random.uniform(0.5, 1.0) * longest)
+
+
+def _processes(segment: Record) -> int:
+    try:
+        return int(json.loads(segment.body)["topology"]["processes"])
+    except (ValueError, KeyError, TypeError):
+        return 1
+
+
+def refusal(record: Record, answer: Answer) -> bytes:
+    """A refused record as one line of `<segment>.<process>.rejected.jsonl`."""
+    head = json.dumps({"at": time.time(), "status": answer.status, "detail": answer.detail, "kind": record.kind})
+    return head[:-1].encode() + b',"body":' + record.body + b"}\n"
+
+
+class SendingThread(threading.Thread):
+    """Runs a sender until it is closed and there is nothing left, or the process ends."""
+
+    def __init__(self, sender: Sender, source_changed: threading.Event, tally: Tally, when_done: Callable[[], None]):
+        super().__init__(name="pacenote-sender", daemon=True)
+        self.done = threading.Event()
+        self._sender = sender
+        self._changed = source_changed
+        self._closing = threading.Event()
+        self._abandoned = threading.Event()
+        self._tally = tally
+        self._when_done = when_done
+
+    def close(self) -> None:
+        """Everything is in the source: send it, at once, then end."""
+        self._closing.set()
+        self._changed.set()
+
+    def abandon(self) -> None:
+        """Ends the thread after the request it is waiting for, whatever is left."""
+        self._abandoned.set()
+        self._changed.set()
+
+    def run(self) -> None:
+        while not self._abandoned.is_set():
+            closing = self._closing.is_set()  # asked before the source, so that nothing can be added in between
+            self._changed.clear()
+            try:
+                wait = self._sender.step()
+            except Exception as error:  # a fault here must cost a record's delay, never the run
+                self._tally.say_once("sender", f"fault while sending, trying on: {type(error).__name__}: {error}")
+                wait = 1.0
+            if wait is None:
+                if closing:
+                    break
+                self._changed.wait(1.0)
+            elif wait > 0:
+                self._pause(wait)
+        self._when_done()
+        self.done.set()
+
+    def _pause(self, seconds: float) -> None:
+        """Waits. When closing begins a back-off is cut short and started over, but never what the service asked for."""
+        if self._closing.is_set() or self._sender.asked_to_wait:
+            self._abandoned.wait(seconds)
+        elif self._closing.wait(seconds):
+            self._sender.failures = 0

@@ -1,0 +1,206 @@
+"""Where spools are kept: a local folder, or any address fsspec knows (gs://, s3://, memory://)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, cast
+
+try:
+    import fcntl
+except ImportError:  # Windows: no lock, so a sync there may also send what a living process sends; that is harmless
+    fcntl = None  # type: ignore[assignment]
+
+
+class Entry(NamedTuple):
+    """A file of a store; `modified` in unix seconds, 0 where the store does not say."""
+
+    name: str
+    size: int
+    modified: float
+
+
+class Store(Protocol):
+    """Named byte files in one flat folder. Every method may raise OSError."""
+
+    address: str
+    appends: bool  # whether a file can grow; if not, every part is written once and removed as soon as it is sent
+
+    def list(self) -> list[Entry]: ...
+    def reader(self, name: str) -> Callable[[int, int], bytes]: ...
+    def get(self, name: str) -> bytes | None: ...
+    def put(self, name: str, data: bytes) -> None: ...
+    def append(self, name: str, data: bytes) -> None: ...
+    def remove(self, name: str) -> None: ...
+    def in_use(self, name: str) -> bool: ...
+
+
+class LocalStore:
+    """A folder of this machine."""
+
+    appends = True
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.address = str(folder)
+
+    def list(self) -> list[Entry]:
+        """The files of the folder; none if there is no folder."""
+        entries: list[Entry] = []
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.folder) as found:
+            for item in found:
+                with contextlib.suppress(FileNotFoundError):
+                    state = item.stat()
+                    entries.append(Entry(item.name, state.st_size, state.st_mtime))
+        return entries
+
+    def reader(self, name: str) -> Callable[[int, int], bytes]:
+        """A function (offset, size) → bytes."""
+
+        def read(offset: int, size: int) -> bytes:
+            with (self.folder / name).open("rb", buffering=0) as file:
+                file.seek(offset)
+                return file.read(size)
+
+        return read
+
+    def get(self, name: str) -> bytes | None:
+        """The whole file, or None."""
+        try:
+            return (self.folder / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def put(self, name: str, data: bytes) -> None:
+        """Writes the whole file at once: readers see the old one or the new one."""
+        new = self.folder / f"{name}.{os.getpid()}.new"
+        new.write_bytes(data)
+        new.replace(self.folder / name)
+
+    def append(self, name: str, data: bytes) -> None:
+        """Adds to the end of the file."""
+        with (self.folder / name).open("ab") as file:
+            file.write(data)
+
+    def remove(self, name: str) -> None:
+        """Removes the file if it is there."""
+        (self.folder / name).unlink(missing_ok=True)
+
+    def in_use(self, name: str) -> bool:
+        """Whether a living process writes this file."""
+        if fcntl is None:
+            return False
+        try:
+            with (self.folder / name).open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+
+class Appender:
+    """The open end of a local file, locked for as long as this process lives."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._descriptor: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self.end = os.fstat(self._descriptor).st_size
+        if fcntl is not None:
+            with contextlib.suppress(OSError):  # network file systems without locks
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def write(self, data: bytes) -> None:
+        """Adds all of `data`, or raises OSError with the file as it was before (as far as the disk lets it)."""
+        assert self._descriptor is not None
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self.end)
+            raise
+        self.end += len(data)
+
+    def sync(self) -> None:
+        """Waits until the disk has everything."""
+        if self._descriptor is not None:
+            os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Closes the file and gives up the lock."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+class RemoteStore:
+    """A folder behind fsspec, whose objects are written whole."""
+
+    appends = False
+
+    def __init__(self, address: str) -> None:
+        import fsspec  # pyright: ignore[reportMissingTypeStubs]  # only here: most runs have a local spool
+
+        self.address = address
+        files, root = cast("tuple[Any, str]", fsspec.core.url_to_fs(address))  # pyright: ignore[reportUnknownMemberType]
+        self._files: Any = files
+        self._root = root.rstrip("/")
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def list(self) -> list[Entry]:
+        """The objects of the folder; none if there is no folder."""
+        try:
+            found = self._files.ls(self._root, detail=True, refresh=True)
+        except FileNotFoundError:
+            return []
+        return [Entry(str(i["name"]).rsplit("/", 1)[-1], int(i.get("size") or 0), 0.0) for i in found]
+
+    def reader(self, name: str) -> Callable[[int, int], bytes]:
+        """A function (offset, size) → bytes; the object is read once, whole."""
+        data = self.get(name)
+        if data is None:
+            raise FileNotFoundError(name)
+        return lambda offset, size: data[offset : offset + size]
+
+    def get(self, name: str) -> bytes | None:
+        """The whole object, or None."""
+        try:
+            return cast("bytes", self._files.cat_file(self._path(name)))
+        except FileNotFoundError:
+            return None
+
+    def put(self, name: str, data: bytes) -> None:
+        """Writes the whole object."""
+        self._files.makedirs(self._root, exist_ok=True)
+        self._files.pipe_file(self._path(name), data)
+
+    def append(self, name: str, data: bytes) -> None:
+        """Reads the object and writes it again, longer: for rare small files only."""
+        self.put(name, (self.get(name) or b"") + data)
+
+    def remove(self, name: str) -> None:
+        """Removes the object if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            self._files.rm_file(self._path(name))
+
+    def in_use(self, name: str) -> bool:
+        """Not known for an object: sending what a living process also sends is harmless."""
+        return False
+
+
+def open_store(address: str) -> Store:
+    """The store at a folder or an fsspec address. Raises ImportError, ValueError or OSError if there can be none."""
+    return RemoteStore(address) if "://" in address else LocalStore(Path(address).expanduser())
+
+
+def default_folder() -> str:
+    """Where spools go if PACENOTE_SPOOL_DIR is not set: the user's data folder."""
+    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return str(Path(base) / "pacenote" / "spool")

@@ -1,0 +1,135 @@
+"""The answer at the top of a run's page, from the judgements' JSON: since when, how far, how sure, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from web import formatting
+
+Body = Mapping[str, Any]
+
+TONES = {"matching": "ok", "consistent": "ok", "drifting": "warn", "diverged": "bad"}
+WEIGHTS = ("shown", "likely", "possible", "ruled out")
+NOT_YET = "cannot tell yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One number of the headline. `tone` is "warn" where it speaks for a drift."""
+
+    label: str
+    value: str
+    note: str = ""
+    tone: str = ""
+
+
+def facts(judgements: Mapping[str, Body]) -> list[Fact]:
+    """Since when, gap, held-out change, repeated rows, first cause; empty before anything was judged.
+
+    `judgements` maps rules to their newest answer.
+    """
+    if not judgements:
+        return []
+    return [
+        _since(judgements),
+        _gap(judgements),
+        _heldout(judgements),
+        _rows(judgements),
+        _cause(judgements),
+    ]
+
+
+def onset(judgements: Mapping[str, Body]) -> tuple[list[float], list[float] | None] | None:
+    """The earliest onset of the rules that say "yes": steps (earliest, latest), and tokens where they are known."""
+    found = [body for body in judgements.values() if body.get("state") == "yes" and body.get("since_step")]
+    if not found:
+        return None
+    first = min(found, key=lambda body: list(body["since_step"]))
+    ends = [formatting.as_float(end) for end in first.get("since_tokens") or ()]
+    tokens = [end for end in ends if end is not None and end == end]
+    return list(first["since_step"]), tokens if len(tokens) == 2 else None
+
+
+def causes(judgements: Mapping[str, Body]) -> list[Body]:
+    """The causes of every rule that says "yes", each once with its strongest weight, most likely first."""
+    best: dict[str, Body] = {}
+    for body in judgements.values():
+        for cause in body.get("causes") or () if body.get("state") == "yes" else ():
+            held = best.get(cause["name"])
+            if held is None or _rank(cause) < _rank(held):
+                best[cause["name"]] = cause
+    return sorted(best.values(), key=_rank)
+
+
+def next_checks(judgements: Mapping[str, Body]) -> list[str]:
+    """What to look at next, each once, in the rules' order."""
+    told = (body for body in judgements.values() if body.get("state") == "yes")
+    return list(dict.fromkeys(str(check) for body in told for check in body.get("next_checks") or ()))
+
+
+def evidence(judgements: Mapping[str, Body], name: str) -> Body | None:
+    """The newest evidence of that name."""
+    bodies: Sequence[Body] = sorted(judgements.values(), key=lambda body: -body.get("at_step", 0))
+    return next((item for body in bodies for item in body.get("evidence") or () if item["name"] == name), None)
+
+
+def _rank(cause: Body) -> int:
+    return WEIGHTS.index(cause["weight"]) if cause["weight"] in WEIGHTS else len(WEIGHTS)
+
+
+def _since(judgements: Mapping[str, Body]) -> Fact:
+    began = onset(judgements)
+    if began is None:
+        step = max(body.get("at_step", 0) for body in judgements.values())
+        return Fact("No longer the same since", "no drift seen", f"judged up to step {formatting.step(step)}")
+    steps, tokens = began
+    note = f"{formatting.span(tokens, 'tokens')} tokens" if tokens else ""
+    return Fact("No longer the same since", f"step {formatting.span(steps)}", note, "warn")
+
+
+def _gap(judgements: Mapping[str, Body]) -> Fact:
+    label, body = "Train gap", judgements.get("train_drift")
+    if body is None or body.get("value") is None:
+        return Fact(label, NOT_YET, str(body["summary"]) if body else "")
+    limit = body.get("limit")
+    note = "" if limit is None else f"tolerance ±{formatting.number(limit)}"
+    value = formatting.in_unit(body["value"], body.get("unit", ""), body.get("interval"))
+    return Fact(label, value, note, "warn" if body["state"] == "yes" else "")
+
+
+def _heldout(judgements: Mapping[str, Body]) -> Fact:
+    label, item = "Held-out change", evidence(judgements, "held-out change")
+    if item is None or item["value"] is None:
+        return Fact(label, NOT_YET)
+    alone = (judgements.get("train_only_drift") or {}).get("state") == "yes"
+    text = item["value"]
+    if not isinstance(text, str):
+        return Fact(label, formatting.in_unit(text, item["unit"]), item["why"])
+    value, _, interval = text.partition(" (")
+    value = value.replace("-", formatting.MINUS)
+    if value[-1:].isdigit():
+        value = f"{value} {item['unit']}"
+    interval = interval.rstrip(")").replace("-", formatting.MINUS).replace(" … ", " to ")
+    return Fact(label, value, interval + (", does not follow" if alone else ""), "warn" if alone else "")
+
+
+def _rows(judgements: Mapping[str, Body]) -> Fact:
+    label, body = "Repeated rows", judgements.get("repeated_rows")
+    if body is None or body.get("value") is None:
+        return Fact(label, "not known", "no row fingerprints: run.log_rows sends them")
+    read, distinct = evidence(judgements, "rows read"), evidence(judgements, "distinct rows")
+    note = ""
+    if read and distinct and read["value"] is not None and distinct["value"] is not None:
+        note = f"{formatting.number(distinct['value'])} distinct of {formatting.number(read['value'])} rows read"
+    return Fact(label, formatting.percent(body["value"]), note, "warn" if body["state"] == "yes" else "")
+
+
+def _cause(judgements: Mapping[str, Body]) -> Fact:
+    ranked = [cause for cause in causes(judgements) if cause["weight"] != "ruled out"]
+    if not ranked:
+        wrong = any(body.get("state") == "yes" for body in judgements.values())
+        return Fact("First cause", "not known yet" if wrong else "nothing to explain")
+    first = ranked[0]
+    return Fact("First cause", str(first["name"]), str(first["weight"]), "warn" if first["weight"] == "shown" else "")

@@ -1,0 +1,138 @@
+"""The text of a run's page: the headline, the judgements, the alerts and the events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from service.alerts.endpoints import list_alerts
+from service.alerts.schemas import AlertSummary
+from service.context import Context
+from service.database.engine import reading
+from service.database.models import Event
+from service.judgements.repository import JudgementRepository
+from service.runs.endpoints import read_run
+from service.runs.repository import RunRepository
+from service.runs.schemas import RunDetail, RunReference
+from web.content.headline import TONES, Fact, facts
+from web.content.runs import share_of
+
+EVENTS = 50
+ALERTS = 20
+RULES = ("train_drift", "train_only_drift", "repeated_rows", "non_finite")
+
+
+@dataclass(frozen=True, slots=True)
+class EventLine:
+    """Something the trainer said beside numbers."""
+
+    step: int
+    kind: str
+    text: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunPage:
+    """Everything but the figures. `tone` is ok, warn, bad or empty; `share` is how much of the stage is behind."""
+
+    uuid: UUID
+    name: str
+    project: str
+    stage: str
+    role: str
+    reference: RunReference | None
+    reference_slug: str | None
+    verdict: str | None
+    tone: str
+    summary: str
+    facts: Sequence[Fact]
+    step: int | None
+    tokens: float | None
+    total_steps: int | None
+    total_tokens: int | None
+    share: float | None
+    last_data_at: float | None
+    finished: bool
+    alerts: Sequence[AlertSummary]
+    judgements: Sequence[Mapping[str, Any]]
+    events: Sequence[EventLine]
+
+
+def run_page(context: Context, uuid: UUID) -> RunPage:
+    """The page of one run.
+
+    Raises:
+        NotFoundError: no run has this id.
+    """
+    run = read_run(context, uuid)
+    alerts = list_alerts(context, run=uuid, limit=ALERTS).items
+    with reading(context.engine) as session:
+        row = RunRepository(session).by_uuid(uuid)
+        bodies = {j.rule: j.body for j in JudgementRepository(session).of_run(row.id)} if row else {}
+        events = _events(session, row.id) if row else []
+    return RunPage(
+        uuid=run.id,
+        name=run.name,
+        project=run.project,
+        stage=run.stage,
+        role=run.role,
+        reference=run.compared_with,
+        reference_slug=run.reference,
+        verdict=run.verdict,
+        tone=TONES.get(run.verdict or "", ""),
+        summary=_summary(run),
+        facts=facts(bodies),
+        step=run.last_step,
+        tokens=run.last_tokens,
+        total_steps=run.progress.stage_steps if run.progress else None,
+        total_tokens=run.progress.stage_tokens if run.progress else None,
+        share=share_of(run),
+        last_data_at=run.last_data_at,
+        finished=_finished(run),
+        alerts=sorted(alerts, key=lambda alert: alert.state == "resolved"),
+        judgements=[bodies[rule] for rule in sorted(bodies, key=_order)],
+        events=events,
+    )
+
+
+def _order(rule: str) -> tuple[int, str]:
+    return (RULES.index(rule) if rule in RULES else len(RULES), rule)
+
+
+def _summary(run: RunDetail) -> str:
+    if run.verdict_detail is not None:
+        return str(run.verdict_detail.body.get("because", ""))
+    if run.role == "reference":
+        return "This is a published run, not a reproduction."
+    if run.compared_with is None:
+        return "Without a reference there is nothing to be the same as."
+    return "The first judgement follows with the first data."
+
+
+def _finished(run: RunDetail) -> bool:
+    live = [segment for segment in run.segments if not segment.superseded]
+    return bool(live) and all(segment.finished_at is not None for segment in live)
+
+
+def _events(session: Session, run_id: int) -> list[EventLine]:
+    """The newest events, the newest first."""
+    repository = RunRepository(session)
+    newest: list[Event] = []
+    cursor: str | None = None
+    while True:
+        page, cursor = repository.events(run_id, cursor, 1000)
+        newest = [*newest, *page][-EVENTS:]
+        if cursor is None:
+            break
+    return [EventLine(event.step, event.kind, _text(event.value.get("value")), event.at) for event in reversed(newest)]
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 400 else text[:400] + "…"

@@ -1,0 +1,65 @@
+"""Training loss of a run, laid over its reference with the tolerance about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from web.figures.curve import Curve, Trace, band, fade, line, rug, spread, value_range
+from web.figures.layout import AxisKind, Figure, Mark, figure, frame
+from web.figures.palette import Palette
+
+
+def loss_figure(
+    run: Curve,
+    reference: Curve | None,
+    *,
+    palette: Palette,
+    axis: AxisKind,
+    run_means: Curve | None = None,
+    reference_means: Curve | None = None,
+    tolerance: float | None = None,
+    marks: Sequence[Mark] = (),
+    x_range: tuple[float, float] | None = None,
+    y_title: str = "nats per token",
+    run_name: str = "run",
+    reference_name: str = "reference",
+) -> Figure:
+    """Block means (`…_means`) are the strong lines where given, and the points stay faint behind them.
+
+    The tolerance (in the unit of the loss) is drawn about the reference's block means, else about its points.
+    """
+    traces: list[Trace] = []
+    drawn = [run]
+    if reference is not None and len(reference):
+        center = reference if reference_means is None else reference_means
+        if tolerance is not None:
+            traces += band(
+                center.x,
+                center.mean - tolerance,
+                center.mean + tolerance,
+                fade(palette.tolerance, 0.22),
+                name=f"tolerance ±{tolerance:.2g}",
+            )
+        traces += spread(reference, fade(palette.reference, 0.18))
+        traces += _lines(reference, reference_means, reference_name, palette.reference, "dash")
+        traces += rug(reference, palette)
+        drawn.append(reference)
+    traces += spread(run, fade(palette.run, 0.22))
+    traces += _lines(run, run_means, run_name, palette.run, "solid")
+    traces += rug(run, palette)
+    if x_range is not None:
+        drawn = [curve.between(*x_range) for curve in drawn]
+    means = [m for m in (run_means, reference_means) if m is not None]
+    shown = [m if x_range is None else m.between(*x_range) for m in means]
+    settled = [float(v) for m in shown for v in m.mean[len(m) // 8 :] if np.isfinite(v)]
+    y_range = value_range(drawn, include=settled)
+    return figure(traces, frame(palette, axis, y_title=y_title, x_range=x_range, y_range=y_range, marks=marks))
+
+
+def _lines(points: Curve, means: Curve | None, name: str, color: str, dash: str) -> list[Trace]:
+    if means is None or len(means) < 2:
+        return [line(points, name, color, width=1.6, dash=dash)]
+    faint = line(points, name, fade(color, 0.32), width=1, showlegend=False, hoverinfo="skip")
+    return [faint, line(means, name, color, width=2.2, dash=dash)]

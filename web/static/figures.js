@@ -1,0 +1,125 @@
+// Draws the figures of a page, keeps them on one horizontal range, and keeps the reader's zoom when new data arrives.
+import { get } from "./fetching.js";
+import { theme } from "./theme-button.js";
+import * as address from "./address.js";
+
+const CONFIG = { displaylogo: false, responsive: true, displayModeBar: "hover",
+  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "toImage", "zoomIn2d", "zoomOut2d"] };
+const touch = matchMedia("(pointer: coarse)").matches;
+const plots = new Set();
+let zoom = address.zoom();  // [low, high] chosen by the reader on the horizontal axis, or null
+let view = 0;               // counts resets: Plotly keeps a chosen vertical range as long as it stays the same
+let following = false;      // while other figures follow a zoom, their own events are not news
+
+/** Fetch and draw every group of figures on the page. */
+export async function drawFigures() {
+  if (!zoom) view += 1;
+  const groups = [...document.querySelectorAll("[data-figures]")];
+  const results = await Promise.allSettled(groups.map(drawGroup));
+  const failed = results.find((result) => result.status === "rejected");
+  if (failed) throw failed.reason;
+}
+
+async function drawGroup(group) {
+  const query = new URLSearchParams({ x: address.axis(), theme: theme() });
+  let answer;
+  try {
+    answer = await (await get(`${group.dataset.figures}?${query}`)).json();
+  } catch (error) {
+    if (!group.querySelector(".panel")) say(group, error.status === 401 ? "Signed out: load the page again." : "Could not load this figure; trying again with the next data.");
+    throw error;
+  }
+  const wanted = new Set(answer.panels.map((panel) => panel.id));
+  for (const old of [...group.children]) if (!wanted.has(old.dataset.panel)) remove(old);
+  for (const panel of answer.panels) await drawPanel(group, panel);
+  if (answer.note) say(group, answer.note);
+  group.dataset.state = "drawn";
+}
+
+function say(group, words) {
+  const place = group.querySelector(".placeholder") ?? group.appendChild(document.createElement("p"));
+  place.className = "placeholder";
+  place.textContent = words;
+}
+
+function remove(element) {
+  const plot = element.querySelector(".plot");
+  if (plot) {
+    plots.delete(plot);
+    Plotly.purge(plot);
+  }
+  element.remove();
+}
+
+async function drawPanel(group, panel) {
+  let element = [...group.children].find((child) => child.dataset.panel === panel.id);
+  if (!element) element = group.appendChild(build(panel.id));
+  element.querySelector(".title").textContent = panel.title;
+  element.querySelector(".caption").textContent = panel.caption;
+  const plot = element.querySelector(".plot");
+  plot.setAttribute("aria-label", `${panel.title}. ${panel.caption}`);
+  const { data, layout } = panel.figure;
+  layout.height = parseInt(getComputedStyle(group).getPropertyValue("--height"), 10);
+  layout.dragmode = touch ? false : "zoom";
+  if (zoom) layout.xaxis.range = [...zoom];
+  layout.xaxis.uirevision = layout.yaxis.uirevision = `${address.axis()} ${view}`;
+  following = true;
+  try {
+    await Plotly.react(plot, data, layout, CONFIG);
+  } finally {
+    following = false;
+  }
+  if (!plots.has(plot)) {
+    plots.add(plot);
+    plot.on("plotly_relayout", (change) => follow(plot, change));
+    plot.on("plotly_doubleclick", () => { reset(); return false; });
+  }
+}
+
+function build(id) {
+  const figure = document.createElement("figure");
+  figure.className = "panel";
+  figure.dataset.panel = id;
+  figure.innerHTML = '<figcaption><h3 class="title"></h3><p class="caption"></p></figcaption><div class="plot" role="img"></div>';
+  return figure;
+}
+
+function follow(plot, change) {
+  if (following || !Object.keys(change).some((key) => key.startsWith("xaxis"))) return;
+  if (change["xaxis.autorange"]) return void reset();
+  zoom = plot.layout.xaxis.range.map(Number);
+  address.setZoom(zoom);
+  showReset();
+  following = true;
+  const others = [...plots].filter((other) => other !== plot);
+  Promise.all(others.map((other) => Plotly.relayout(other, { "xaxis.range": [...zoom] }))).finally(() => { following = false; });
+}
+
+/** Back to the whole run in every figure. */
+export function reset() {
+  zoom = null;
+  address.setZoom(null);
+  showReset();
+  return drawFigures().catch(() => {});
+}
+
+function showReset() {
+  const button = document.getElementById("reset");
+  if (button) button.hidden = zoom === null;
+}
+
+/** Buttons that choose the axis, and the one that ends a zoom. */
+export function startFigures() {
+  for (const button of document.querySelectorAll("[data-axis]")) {
+    button.addEventListener("click", () => {
+      if (address.axis() === button.dataset.axis) return;
+      address.setAxis(button.dataset.axis);
+      for (const other of document.querySelectorAll("[data-axis]")) {
+        other.setAttribute("aria-pressed", String(other === button));
+      }
+      reset();
+    });
+  }
+  document.getElementById("reset")?.addEventListener("click", reset);
+  showReset();
+}

@@ -1,6 +1,6 @@
 """Pictures of the pages: `python -m benchmarks.screenshots DATABASE FOLDER` writes PNGs of what a database shows.
 
-The newest run, its newest alert and the reference it is compared with are taken in both themes, on a desk and on a phone.
+The newest run, the newest alert, the lists and every reference, in both themes, on a desk and on a phone.
 Needs Playwright and a Chromium (PACENOTE_CHROMIUM, else the one on the path, else Playwright's own).
 """
 
@@ -98,7 +98,7 @@ def take(browser: Browser, url: str, folder: Path) -> list[Path]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.screenshots", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.screenshots", description="Pictures of the pages.")
     parser.add_argument("database", help="a database address, or the path of a SQLite file")
     parser.add_argument("folder", type=Path, help="where the PNGs go")
     arguments = parser.parse_args(argv)

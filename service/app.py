@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
@@ -39,7 +39,7 @@ def create_app(settings: Settings) -> FastAPI:
     context = Context(settings, engine, committer, broker)
 
     @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_app: FastAPI) -> AsyncGenerator[None]:
         committer.start()
         worker = Worker(context) if settings.worker else None
         if worker:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +40,7 @@ class Broker:
                 loop.call_soon_threadsafe(_put, queue, notice)
 
     @contextmanager
-    def listening(self) -> Iterator[asyncio.Queue[Notice]]:
+    def listening(self) -> Generator[asyncio.Queue[Notice]]:
         """A queue of what is published from now on. Use inside a running event loop."""
         entry = (asyncio.get_running_loop(), asyncio.Queue[Notice](QUEUE_LENGTH))
         with self._lock:

@@ -23,7 +23,7 @@ class Context:
     broker: Broker
 
 
-def get_context(request: Request) -> Context:
+async def get_context(request: Request) -> Context:  # async: else every request waits for a thread
     """The context of the application that answers this request."""
     context: Context = request.app.state.context
     return context

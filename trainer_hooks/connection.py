@@ -96,6 +96,8 @@ class Connection:
         self._connection.request(method, self._prefix + path, body=body, headers={**headers, **self._proxy_headers})
         response = self._connection.getresponse()
         content = response.read(MAX_ANSWER + 1)
+        if len(content) <= MAX_ANSWER and response.length:  # a cut answer is none, whatever its status was
+            raise http.client.IncompleteRead(content, response.length)
         if len(content) > MAX_ANSWER or response.will_close:
             self.close()
         return Answer(

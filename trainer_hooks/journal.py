@@ -161,6 +161,7 @@ class Journal:
             self._memory_since = time.monotonic()
             self._ends[self._part] = len(data)
             self._last_number[self._part] = last
+        self._remove_sent_objects()  # what was sent while it was written
         self._keep_under_cap()
 
     def _forget_oldest(self) -> None:
@@ -229,13 +230,20 @@ class Journal:
             self.acknowledged += 1
             if record.number <= self._lost_through:  # it was dropped while on its way
                 self.dropped -= 1
-            sent = [] if self.store.appends else [p for p, last in self._last_number.items() if last <= record.number]
+        if not self.store.appends:
+            self._remove_sent_objects()
+        if time.monotonic() - self._saved_at >= 1.0:
+            self.save()
+
+    def _remove_sent_objects(self) -> None:
+        """Removes, on an object store, the parts of which nothing is left to send."""
+        with self._lock:
+            done = self._cursor.position.number
+            sent = [part for part, last in self._last_number.items() if last <= done]
             for part in sent:
                 del self._ends[part], self._last_number[part]
         for part in sent:
             self.store.remove(self.spool.part(part))
-        if time.monotonic() - self._saved_at >= 1.0:
-            self.save()
 
     def save(self) -> None:
         """Remembers how far the service has it, so that a later `sync` need not begin at the beginning."""

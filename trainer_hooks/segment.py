@@ -143,12 +143,18 @@ def describe(
         "ramp": ramp,
         "forked_from": None if forked_from is None else _fork(forked_from),
         "topology": topology(place),
-        "config": jsonable(config, CONFIG_BYTES),
+        "config": _config(config),
         "versions": versions(),
         "data": None if data is None else _data(data),
         "sample_rows": _whole("sample_rows", sample_rows, at_least=1),
         "started_at": time.time(),
     }
+
+
+def _config(config: Any) -> dict[str, Any]:
+    """Always an object on the wire: what is none is the value of one."""
+    found: Any = {} if config is None else jsonable(config, CONFIG_BYTES)
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {"value": found}
 
 
 def _text(what: str, value: Any) -> str:

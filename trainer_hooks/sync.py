@@ -168,10 +168,9 @@ def _send(connection: Connection, source: _SpoolSource, patience: float) -> Sync
                 break
             else:
                 time.sleep(wait)
-        report.left = source.close()
-    except Exception as error:  # a store that fails, a spool without a description
-        report.trouble = f"{type(error).__name__}: {error}"
-        report.left += 1
+    except Exception as error:  # a spool without a description, a store that fails
+        report.trouble = str(error) or type(error).__name__
+    report.left = source.close()
     report.accepted, report.already_there = sender.accepted, sender.already_there
     report.rejected = sender.refused
     report.sent = report.accepted + report.already_there + report.rejected

@@ -100,12 +100,12 @@ class Writer:
         """Whether something taken or to be taken is not in the journal yet."""
         return bool(self.entries or self.rows or self._held is not None or self._held_rows is not None)
 
-    def turn(self, everything: bool = False) -> None:
+    def turn(self, hurry: bool = False) -> None:
         """Moves all that is ready into the journal, and the journal to the disk."""
-        self._pace.hurry = len(self.entries) > HURRY_ENTRIES or everything
+        self._pace.hurry = hurry or len(self.entries) > HURRY_ENTRIES
         self._take_entries()
         self._take_rows(time.monotonic() + ROWS_SECONDS)
-        self._journal.flush(everything)
+        self._journal.flush()
 
     def give_up(self) -> None:
         """Counts what the device never finished as dropped."""

@@ -20,8 +20,8 @@ RULES = {
 FAMILIES = {"curve_and_data": "Curve and data", "stability": "Stability", "operation": "Operation"}
 
 
-def number(value: Any, digits: int = 3) -> str:
-    """A value to `digits` decimals without trailing noise: very small or large ones in powers of ten; text as it is."""
+def number(value: Any, digits: int = 3, *, fixed: bool = False) -> str:
+    """A value to `digits` decimals, very small and very large ones in powers of ten unless `fixed`; text as it is."""
     real = as_float(value)
     if real is None:
         return NOTHING if value is None else str(value)
@@ -29,17 +29,20 @@ def number(value: Any, digits: int = 3) -> str:
         return "NaN" if math.isnan(real) else ("∞" if real > 0 else f"{MINUS}∞")
     if real == int(real) and abs(real) < 1e15 and not isinstance(value, float):
         return f"{int(real):,}".replace(",", THIN_SPACE).replace("-", MINUS)
-    if real != 0 and (abs(real) < 0.5 * 10.0**-digits or abs(real) >= 1e7):
+    if not fixed and real != 0 and (abs(real) < 0.5 * 10.0**-digits or abs(real) >= 1e7):
         mantissa, exponent = f"{real:.2e}".split("e")
         return f"{mantissa}e{int(exponent)}".replace("-", MINUS)
-    return f"{real:,.{digits}f}".replace(",", THIN_SPACE).replace("-", MINUS)
+    text = f"{real:,.{digits}f}"
+    if not float(text.replace(",", "")):
+        text = text.removeprefix("-")
+    return text.replace(",", THIN_SPACE).replace("-", MINUS)
 
 
-def signed(value: Any, digits: int = 3) -> str:
+def signed(value: Any, digits: int = 3, *, fixed: bool = False) -> str:
     """The same with a plus sign before positive numbers."""
     real = as_float(value)
-    text = number(value, digits)
-    return f"+{text}" if real is not None and real > 0 else text
+    text = number(value, digits, fixed=fixed)
+    return f"+{text}" if real is not None and real > 0 and text.strip("0.") else text
 
 
 def as_float(value: Any) -> float | None:
@@ -62,9 +65,12 @@ def estimate(value: Any, interval: Sequence[Any] | None = None, digits: int = 3,
     middle, low, high = as_float(value), as_float(interval[0]), as_float(interval[1])
     if middle is None or low is None or high is None or not all(map(math.isfinite, (middle, low, high))) or high <= low:
         return text
+    half = (high - low) / 2
+    digits = min(max(digits, math.ceil(-math.log10(half))), 9)  # at least one digit of the interval shows
+    text = show(value, digits, fixed=True)
     if abs((high - middle) - (middle - low)) <= 0.02 * (high - low):
-        return f"{text} ± {number((high - low) / 2, digits)}"
-    return f"{text} ({show(interval[0], digits)} to {show(interval[1], digits)})"
+        return f"{text} ± {number(half, digits, fixed=True)}"
+    return f"{text} ({show(low, digits, fixed=True)} to {show(high, digits, fixed=True)})"
 
 
 def percent(share: Any, digits: int = 1) -> str:
@@ -79,8 +85,11 @@ def percent(share: Any, digits: int = 1) -> str:
 
 def in_unit(value: Any, unit: str, interval: Sequence[Any] | None = None, *, sign: bool = True) -> str:
     """An estimate with its unit; shares are shown as percentages, and words that are no number as they are."""
-    if isinstance(value, str) and value.startswith("cannot tell"):
-        return value
+    if value is None:
+        return "not known"
+    if isinstance(value, str) and as_float(value) is None:
+        words = value.replace(" … ", " to ").replace("-", MINUS) if value[:1] in "+-" else value
+        return value if value.startswith("cannot tell") else f"{words} {unit}".strip()
     if unit in ("share", "fraction", "1"):
         ends = "" if interval is None else f" ({percent(interval[0])} to {percent(interval[1])})"
         return f"{percent(value)}{ends}"

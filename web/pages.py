@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from typing import Annotated, Literal
 from uuid import UUID
@@ -31,6 +32,8 @@ from web.content.scene import set_scene
 from web.figures.layout import AxisKind
 from web.figures.palette import palette_of
 from web.rendering import base_of, render
+
+COMPRESS_FROM = 4096  # bytes
 
 Theme = Literal["light", "dark"]
 
@@ -151,12 +154,16 @@ def reference_figures(
 def _answer(request: Request, group: Group) -> Response:
     body = msgspec.json.encode(group.to_json())
     headers = {
-        "ETag": f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"',
+        "ETag": f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"',
         "Cache-Control": "private, no-cache",
+        "Vary": "Accept-Encoding, Cookie",
         "X-Content-Type-Options": "nosniff",
     }
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)
+    if len(body) > COMPRESS_FROM and "gzip" in request.headers.get("accept-encoding", ""):
+        body = gzip.compress(body, 3, mtime=0)
+        headers["Content-Encoding"] = "gzip"
     return Response(body, media_type="application/json", headers=headers)
 
 

@@ -41,7 +41,7 @@ def is_authorized(request: Request, settings: Settings) -> bool:
     return given is not None and hmac.compare_digest(given.encode(), settings.token.get_secret_value().encode())
 
 
-def require_token(request: Request, context: ContextDep) -> None:
+async def require_token(request: Request, context: ContextDep) -> None:  # async: else every request waits for a thread
     """Refuse a request without the token.
 
     Raises:

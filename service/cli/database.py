@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from service.cli.opening import database_trouble, read_settings
-from service.cli.output import WRONG_REVISION
+from service.cli.output import WRONG_REVISION, fail
 
 EXAMPLE_UPGRADE = "Example: pacenote database upgrade --database-url postgresql://pacenote@localhost/pacenote"
 EXAMPLE_CURRENT = "Example: pacenote database current"
@@ -19,14 +19,21 @@ def upgrade(database_url: Url = None) -> None:
     """Bring the database to this program's revision. Stop the service first, and have a backup."""
     url = read_settings(database_url=database_url).database_url
     with database_trouble(url):
+        from alembic.util import CommandError
+
         from service.database.engine import open_engine
         from service.database.migrate import current_revision, head_revision
         from service.database.migrate import upgrade as migrate
 
         engine = open_engine(url)
-        before = current_revision(engine)
-        migrate(engine)
-        head = head_revision(engine)
+        before, head = current_revision(engine), head_revision(engine)
+        try:
+            migrate(engine)
+        except CommandError as error:
+            fail(
+                f"The database is on revision {before}, which this program ({head}) does not know: {error}",
+                WRONG_REVISION,
+            )
     typer.echo(f"The database is on revision {head}" + (" already." if before == head else f" (it was {before})."))
 
 

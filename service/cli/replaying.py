@@ -20,7 +20,7 @@ from service.importers.attempts import Attempt, attempts
 from service.importers.canonical import Naming, naming
 from service.importers.detect import open_log
 from service.importers.rows import Account, LogError
-from service.runs.identity import run_uuid
+from service.ingest.segments import run_uuid
 
 CALLS_PER_SECOND = 20_000.0  # of `log`: what the hook writes away in time, so that its queue never overflows
 SEND_SECONDS = 600.0

@@ -17,12 +17,17 @@ def print_verdict(verdict: dict[str, Any], judgements: Sequence[dict[str, Any]])
         if judgement["state"] != "yes":
             continue
         for evidence in judgement["evidence"]:
-            console.print(f"  {evidence['name']}: {_number(evidence['value'])} {evidence['unit']}".rstrip())
+            console.print(f"  {evidence['name']}: {_measured(evidence['value'], evidence['unit'])}")
         for cause in judgement["causes"]:
             console.print(f"  {cause['weight']}: {cause['name']}. {cause['because']}")
         for check in judgement["next_checks"]:
             console.print(f"  next: {check}")
 
 
-def _number(value: Any) -> str:
-    return f"{value:.5g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+def _measured(value: Any, unit: str) -> str:
+    """A number with its unit; what is no number speaks for itself."""
+    if value is None:
+        return "not known"
+    if isinstance(value, str):
+        return value
+    return f"{value:,} {unit}" if isinstance(value, int) else f"{value:.5g} {unit}"

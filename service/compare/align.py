@@ -106,38 +106,33 @@ def align(run: SeriesLike, reference: Level) -> Aligned:
     A noisy run is compared pair by pair where the reference has a point at the same tokens and is there at least as
     dense as the run; elsewhere with the reference's local level. Causal: a point's place depends on no later point.
     """
-    empty = len(reference.tokens) == 0
     inside = np.zeros(len(run.tokens), dtype=bool)
-    if not empty:
+    if len(reference.tokens):
         inside = (run.tokens >= reference.points[0]) & (run.tokens <= reference.points[-1])
     tokens, values, steps = run.tokens[inside], run.values[inside], run.steps[inside]
     if len(tokens) == 0:
         none = np.zeros(0)
         return Aligned(steps, tokens, values, none, none, np.zeros(0, bool), none, none, reference.points)
-    axis_x, axis_p = _axis(tokens, reference), _axis(reference.tokens, reference)
-    expected = np.interp(axis_x, axis_p, reference.values)
-    se = np.interp(axis_x, axis_p, reference.se)
-    right = np.clip(np.searchsorted(reference.tokens, tokens), 0, len(reference.tokens) - 1)
-    left = np.where(reference.tokens[right] > tokens, np.maximum(right - 1, 0), right)
-    low, high = reference.low[left], reference.high[right]
-
-    at = np.clip(np.searchsorted(reference.points, tokens), 0, len(reference.points) - 1)
-    before = np.maximum(at - 1, 0)
-    at = np.where(tokens - reference.points[before] < reference.points[at] - tokens, before, at)
-    spacing = reference.points[np.minimum(at + 1, len(reference.points) - 1)] - reference.points[np.maximum(at - 1, 0)]
-    spacing = spacing / np.maximum(np.minimum(at + 1, len(reference.points) - 1) - np.maximum(at - 1, 0), 1)
-    run_spacing = np.diff(tokens, prepend=np.nan)
-    dense = ~(spacing > 1.5 * run_spacing)  # the first point has no spacing: paired if it can be
-    paired = (np.abs(reference.points[at] - tokens) <= 1e-3 * np.maximum(spacing, 1e-9)) & dense
-    if reference.kind == "evaluation":
-        paired = np.abs(reference.points[at] - tokens) <= 1e-3 * np.maximum(spacing, 1e-9)
-    expected = np.where(paired, reference.raw[at], expected)
-    se = np.where(paired, 0.0, se)
-    here = reference.points[at]
-    return Aligned(
-        steps, tokens, values, expected, se, paired,
-        np.where(paired, here, low), np.where(paired, here, high), reference.points,
-    )  # fmt: skip
+    last = len(reference.points) - 1
+    after = np.clip(np.searchsorted(reference.points, tokens), 0, last)
+    before = np.maximum(after - 1, 0)
+    at = np.where(tokens - reference.points[before] < reference.points[after] - tokens, before, after)
+    up, down = np.minimum(at + 1, last), np.maximum(at - 1, 0)
+    spacing = (reference.points[up] - reference.points[down]) / np.maximum(up - down, 1)
+    paired = np.abs(reference.points[at] - tokens) <= 1e-3 * np.maximum(spacing, 1e-9)
+    if reference.kind == "noisy":
+        paired &= ~(spacing > 1.5 * np.diff(tokens, prepend=np.nan))  # the first point has no spacing of its own
+    expected, se = reference.raw[at], np.zeros(len(tokens))
+    low, high = reference.points[at], reference.points[at]
+    alone = np.flatnonzero(~paired)
+    if len(alone):
+        x, knots = _axis(tokens[alone], reference), _axis(reference.tokens, reference)
+        expected[alone] = np.interp(x, knots, reference.values)
+        se[alone] = np.interp(x, knots, reference.se)
+        right = np.clip(np.searchsorted(reference.tokens, tokens[alone]), 0, len(reference.tokens) - 1)
+        left = np.where(reference.tokens[right] > tokens[alone], np.maximum(right - 1, 0), right)
+        low[alone], high[alone] = reference.low[left], reference.high[right]
+    return Aligned(steps, tokens, values, expected, se, paired, low, high, reference.points)
 
 
 def _finite_unique(series: SeriesLike) -> tuple[Floats, Floats]:

@@ -64,7 +64,8 @@ def ensure_schema(engine: Engine) -> None:
         tables = inspect(engine).get_table_names()
         if tables:
             raise SchemaError(
-                f"The database holds tables but no revision of ours ({', '.join(sorted(tables)[:3])} …). Name an empty database."
+                f"The database holds tables but no revision of ours ({', '.join(sorted(tables)[:3])} …). "
+                "Name an empty database."
             )
         upgrade(engine)
         return

@@ -16,8 +16,8 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one host sent at once. `steps` int64 (n,) and `hashes` uint64 (n,) in parallel, all hashes 0 modulo `sample`;
-    `seen` int64 (m, 3): from step, to step (inclusive), rows per step. Steps beyond `limit` are superseded."""
+    """What one host sent at once. `steps` int64 (n,) and `hashes` uint64 (n,) are parallel, all hashes 0 modulo
+    `sample`; `seen` int64 (m, 3): from step, to step (inclusive), rows per step. Steps beyond `limit` do not count."""
 
     host: int
     sample: int
@@ -39,15 +39,28 @@ def combine(readings: Sequence[Reading]) -> RowReadings | None:
     hashes = np.concatenate([reading.hashes for reading in readings])
     steps = np.concatenate([reading.steps for reading in readings])
     sizes = [len(reading.steps) for reading in readings]
-    hosts = np.repeat([reading.host for reading in readings], sizes)
-    sendings = np.repeat(np.arange(len(readings)), sizes)
-    live = (steps <= np.repeat([reading.limit for reading in readings], sizes)) & _divides(sample, hashes)
+    hosts: Ints = np.repeat(np.array([reading.host for reading in readings], np.int64), sizes)
+    limits: Ints = np.repeat(np.array([reading.limit for reading in readings], np.int64), sizes)
+    sendings: Ints = np.repeat(np.arange(len(readings)), sizes)
+    live = (steps <= limits) & _divides(sample, hashes)
     steps, hosts, hashes, sendings = steps[live], hosts[live], hashes[live], sendings[live]
     order = np.lexsort((sendings, hashes, hosts, steps))
     steps, hosts, hashes, sendings = steps[order], hosts[order], hashes[order], sendings[order]
     once = _most_per_sending(steps, hosts, hashes, sendings)
     seen_steps, seen_rows = _seen(readings)
     return RowReadings(steps[once], hosts[once], hashes[once], sample, seen_steps, seen_rows)
+
+
+def merge(readings: Sequence[Reading]) -> tuple[Ints, NDArray[np.uint64], Ints]:
+    """Steps, hashes and seen of one sending that says what several of one host, sample and limit say together."""
+    together = combine(readings)
+    assert together is not None
+    steps, rows = together.seen_steps, together.seen_rows
+    new = np.ones(len(steps), np.bool_)
+    new[1:] = (steps[1:] != steps[:-1] + 1) | (rows[1:] != rows[:-1])
+    starts = np.flatnonzero(new)
+    ends = np.append(starts[1:], len(steps)) - 1 if len(starts) else starts
+    return together.steps, together.hashes, np.column_stack([steps[starts], steps[ends], rows[starts]])
 
 
 def _divides(sample: int, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
@@ -57,7 +70,7 @@ def _divides(sample: int, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
 
 
 def _most_per_sending(steps: Ints, hosts: Ints, hashes: NDArray[np.uint64], sendings: Ints) -> NDArray[np.bool_]:
-    """Of sorted readings, keep each (step, host, hash) as often as it stands in the sending that holds it most often."""
+    """Of sorted readings, keep each (step, host, hash) as often as the sending that holds it most often holds it."""
     n = len(steps)
     if n == 0:
         return np.empty(0, np.bool_)
@@ -96,8 +109,9 @@ def _seen(readings: Sequence[Reading]) -> tuple[Ints, Ints]:
 def _expand(runs: Ints) -> tuple[Ints, Ints]:
     """Every step of one host's runs once, with the most rows that were reported for it."""
     lengths = runs[:, 1] - runs[:, 0] + 1
-    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    steps, rows = np.repeat(runs[:, 0], lengths) + within, np.repeat(runs[:, 2], lengths)
+    within: Ints = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    steps: Ints = np.repeat(runs[:, 0], lengths) + within
+    rows: Ints = np.repeat(runs[:, 2], lengths)
     order = np.lexsort((rows, steps))
     steps, rows = steps[order], rows[order]
     last = np.append(steps[1:] != steps[:-1], True)

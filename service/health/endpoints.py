@@ -14,6 +14,7 @@ from service.errors import ProblemError
 from service.health.repository import store_counts
 from service.health.schemas import Health, Readiness
 from service.health.telemetry import Telemetry
+from service.worker.loop import lag
 
 router = APIRouter(tags=["health"])
 
@@ -51,6 +52,7 @@ def metrics(request: Request, context: ContextDep) -> Response:
     telemetry: Telemetry = request.app.state.telemetry
     with reading(context.engine) as session:
         counts = store_counts(session)
+        telemetry.lag.set(lag(session))
     telemetry.journal_points.set(counts.journal_points)
     for role, count in counts.runs.items():
         telemetry.runs.labels(role).set(count)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from importlib.metadata import version
 
+import msgspec
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.platform_collector import PlatformCollector
@@ -31,9 +33,14 @@ class Telemetry:
             buckets=BUCKETS,
             registry=self.registry,
         )
-        self.points = Gauge("pacenote_points", "Points accepted and kept, over all runs.", registry=self.registry)
+        self.points = Counter(
+            "pacenote_ingested_points", "Points that this process accepted, repeats left out.", registry=self.registry
+        )
         self.journal_points = Gauge(
             "pacenote_journal_points", "Accepted points that are not sealed into chunks yet.", registry=self.registry
+        )
+        self.lag = Gauge(
+            "pacenote_judgement_lag_seconds", "How long the oldest data waits to be judged.", registry=self.registry
         )
         self.runs = Gauge("pacenote_runs", "Runs, by role.", ("role",), registry=self.registry)
         build = Gauge("pacenote_build_info", "Version of this program.", ("version",), registry=self.registry)
@@ -62,6 +69,8 @@ class RequestTelemetry:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+            elif status == 202 and scope["path"].endswith("/batches"):
+                self._count_points(message["body"])
             await send(message)
 
         try:
@@ -70,6 +79,17 @@ class RequestTelemetry:
             route = _template(scope)
             self.telemetry.requests.labels(scope["method"], route, str(status)).inc()
             self.telemetry.seconds.labels(scope["method"], route).observe(time.perf_counter() - begin)
+
+    def _count_points(self, body: bytes) -> None:
+        """What a batch's answer says was accepted."""
+        with contextlib.suppress(msgspec.MsgspecError):  # counting must never spoil an answer
+            accepted = msgspec.json.decode(body, type=_Accepted)
+            self.telemetry.points.inc(0 if accepted.duplicate else accepted.accepted)
+
+
+class _Accepted(msgspec.Struct):
+    accepted: int
+    duplicate: bool
 
 
 def _template(scope: Scope) -> str:

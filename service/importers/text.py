@@ -9,12 +9,13 @@ import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import zstandard
 
 from service.importers.rows import LogError
 
+CHUNK = 65536
 BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -47,9 +48,38 @@ def _decompressed(file: IO[bytes]) -> io.BufferedReader:
     if magic[:2] == b"\x1f\x8b":
         return io.BufferedReader(gzip.GzipFile(fileobj=file))
     if magic == b"\x28\xb5\x2f\xfd":
-        reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
-        return io.BufferedReader(reader)  # pyright: ignore[reportArgumentType]  (it is a raw stream, untyped as one)
+        return io.BufferedReader(_Zstd(file))
     return io.BufferedReader(file)  # pyright: ignore[reportArgumentType]
+
+
+class _Zstd(io.RawIOBase):
+    """Frames of zstd one after another; unlike the library's own reader it notices where the last one is cut off."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._ready = b""
+        self._within = False  # a frame that has begun
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        while not self._ready:
+            data = self._frame.unused_data if self._frame.eof else self._file.read(CHUNK)
+            if self._frame.eof:
+                self._frame, self._within = zstandard.ZstdDecompressor().decompressobj(), False
+                data = data or self._file.read(CHUNK)
+            if not data:
+                if self._within:
+                    raise EOFError("a zstd frame has no end")
+                return 0
+            self._within = True
+            self._ready = self._frame.decompress(data)
+        count = min(len(buffer), len(self._ready))
+        buffer[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
 
 
 def _encoding(path: Path, data: io.BufferedReader) -> str:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import InvalidError, ProblemError, field_error
+from service.errors import InvalidError, field_error
 from service.ingest.body import decode_json
 from service.ingest.requests import Batch
 from service.ingest.wire import MAX_STEP, BatchBody, Number
@@ -137,7 +137,7 @@ def _value_error(body: bytes) -> InvalidError | None:
         sent: Any = msgspec.json.decode(body)
     except msgspec.DecodeError:
         return None
-    metrics = sent.get("metrics") if isinstance(sent, dict) else None
+    metrics = cast(dict[str, Any], sent).get("metrics") if isinstance(sent, dict) else None
     if not isinstance(metrics, dict):
         return None
     for name, column in cast(dict[str, Any], metrics).items():

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import Engine
 
 from service.broker import Broker
-from service.database.engine import writing
+from service.database.engine import write_transaction, writing
 from service.errors import ProblemError
 from service.ingest.facts import Facts
 from service.ingest.repository import Changed, IngestRepository, Outcome
@@ -125,9 +125,8 @@ class Committer:
 
     def _post(self, posts: Sequence[Post]) -> tuple[list[Outcome], list[Changed]]:
         try:
-            with writing(self._engine) as session:
-                result = IngestRepository(session, self._facts).apply(posts)
-            return result
+            with write_transaction(self._engine) as connection:
+                return IngestRepository(connection, self._facts).apply(posts)
         except Exception:
             self._facts.forget()
             if len(posts) == 1:

@@ -1,4 +1,4 @@
-"""What the committer knows about segments and runs, kept between transactions and reloaded when another process wrote."""
+"""What the committer knows about segments and runs, kept until another process has written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 from sqlalchemy.orm import Session
 
 from service.database.models import Metric, Project, Run, Segment
@@ -36,19 +36,19 @@ class Facts:
         self._segments: dict[UUID, tuple[int, int]] = {}
         self._runs: dict[int, RunFacts] = {}
 
-    def segments(self, session: Session, uuids: Iterable[UUID]) -> dict[UUID, tuple[int, int]]:
+    def segments(self, connection: Connection, uuids: Iterable[UUID]) -> dict[UUID, tuple[int, int]]:
         """Segment -> (its key, its run's key), of those that exist."""
         missing = {uuid for uuid in uuids if uuid not in self._segments}
         if missing:
-            rows = session.execute(select(Segment.uuid, Segment.id, Segment.run_id).where(Segment.uuid.in_(missing)))
+            rows = connection.execute(select(Segment.uuid, Segment.id, Segment.run_id).where(Segment.uuid.in_(missing)))
             self._segments.update({uuid: (segment_id, run_id) for uuid, segment_id, run_id in rows})
         return self._segments
 
-    def run(self, session: Session, run_id: int, version: int) -> RunFacts:
+    def run(self, connection: Connection, run_id: int, version: int) -> RunFacts:
         """The run's facts at this version of its data. Its state must be locked."""
         facts = self._runs.get(run_id)
         if facts is None or facts.version != version:
-            facts = self._runs[run_id] = _load(session, run_id, version)
+            facts = self._runs[run_id] = _load(connection, run_id, version)
         return facts
 
     def forget(self) -> None:
@@ -57,7 +57,8 @@ class Facts:
         self._runs.clear()
 
 
-def _load(session: Session, run_id: int, version: int) -> RunFacts:
+def _load(connection: Connection, run_id: int, version: int) -> RunFacts:
+    session = Session(connection)
     project, uuid = session.execute(
         select(Project.slug, Run.uuid).join(Run, Run.project_id == Project.id).where(Run.id == run_id)
     ).one()

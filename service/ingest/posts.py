@@ -13,7 +13,7 @@ import numpy as np
 
 from service.errors import field_error
 from service.ingest.body import decode_json
-from service.ingest.requests import Event, Finish, Fingerprints, Items, Post, Put
+from service.ingest.requests import Event, Fingerprints, Finish, Items, Post, Put
 from service.ingest.wire import EventBody, FingerprintBody, FinishBody, ItemsBody, SegmentBody, Sent
 
 MOST_SEEN_STEPS = 10_000_000  # per request

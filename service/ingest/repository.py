@@ -8,17 +8,15 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
-from pcodec.standalone import simple_compress
-from sqlalchemy import Table, bindparam, insert, select, tuple_, update
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, Table, bindparam, insert, select, tuple_, update
 
 from service.database.models import Event, Fingerprint, ItemResult, Journal, Metric, Receipt, Segment
 from service.errors import ConflictError, FieldError, NotFoundError, ProblemError, TooLargeError, field_error
 from service.ingest.facts import Facts, RunFacts
-from service.ingest.requests import Accepted, Batch, Finish, Fingerprints, Items, Post
+from service.ingest.requests import Accepted, Batch, Fingerprints, Finish, Items, Post
 from service.ingest.weights import weights_at
-from service.series.chunks import CONFIG
 from service.series.journal import TOKENS, Payload, encode
+from service.series.packing import compress
 from service.series.state import State, lock_states, number_metrics, save_states
 
 Outcome = Accepted | ProblemError
@@ -33,6 +31,8 @@ _METRIC: Table = Metric.__table__  # pyright: ignore[reportAssignmentType]
 _SEGMENT: Table = Segment.__table__  # pyright: ignore[reportAssignmentType]
 
 _INSERTS = {table.name: insert(table) for table in (_RECEIPT, _JOURNAL, _FINGERPRINT, _ITEMS, _EVENT)}
+_KEY = (_RECEIPT.c.segment_id, _RECEIPT.c.process, _RECEIPT.c.kind, _RECEIPT.c.seq)
+_RECEIPTS = select(*_KEY, _RECEIPT.c.digest).where(tuple_(*_KEY).in_(bindparam("keys", expanding=True)))
 _SET_EVAL = (
     update(_METRIC)
     .where(_METRIC.c.run_id == bindparam("run"), _METRIC.c.id == bindparam("metric"))
@@ -51,10 +51,10 @@ class Changed:
 
 
 class IngestRepository:
-    """Applies a group of POSTs inside the session's transaction. A request that is refused leaves the others alone."""
+    """Applies a group of POSTs inside one transaction. A request that is refused leaves the others alone."""
 
-    def __init__(self, session: Session, facts: Facts) -> None:
-        self._session = session
+    def __init__(self, connection: Connection, facts: Facts) -> None:
+        self._connection = connection
         self._facts = facts
         self._rows: dict[str, list[Row]] = {name: [] for name in _INSERTS}
         self._eval_sets: list[Row] = []
@@ -63,9 +63,9 @@ class IngestRepository:
 
     def apply(self, posts: Sequence[Post]) -> tuple[list[Outcome], list[Changed]]:
         """What each request is answered, once the transaction is committed, and the runs that changed."""
-        places = self._facts.segments(self._session, [post.segment for post in posts])
+        places = self._facts.segments(self._connection, [post.segment for post in posts])
         known = [post for post in posts if post.segment in places]
-        states = lock_states(self._session, {places[post.segment][1] for post in known})
+        states = lock_states(self._connection, {places[post.segment][1] for post in known})
         receipts = self._receipts(known, places)
         outcomes: list[Outcome] = []
         changed: dict[int, State] = {}
@@ -95,12 +95,11 @@ class IngestRepository:
         keys = {(places[post.segment][0], post.process, post.kind, post.seq): post.key for post in posts}
         if not keys:
             return {}
-        columns = (Receipt.segment_id, Receipt.process, Receipt.kind, Receipt.seq)
-        rows = self._session.execute(select(*columns, Receipt.digest).where(tuple_(*columns).in_(list(keys))))
+        rows = self._connection.execute(_RECEIPTS, {"keys": list(keys)})
         return {keys[segment, process, kind, seq]: bytes(digest) for segment, process, kind, seq, digest in rows}
 
     def _add(self, post: Post, segment_id: int, state: State) -> None:
-        facts = self._facts.run(self._session, state.run_id, state.data_version)
+        facts = self._facts.run(self._connection, state.run_id, state.data_version)
         own = {"run_id": state.run_id, "segment_id": segment_id}
         content = post.content
         if isinstance(content, Batch):
@@ -138,7 +137,7 @@ class IngestRepository:
         segment = facts.segments[segment_id]
         weights = self._weights(batch, segment_id, facts, state.run_id)
         if new:
-            facts.metrics |= number_metrics(self._session, state.run_id, facts.metrics, new)
+            facts.metrics |= number_metrics(self._connection, state.run_id, facts.metrics, new)
         payload = Payload(
             [*batch.axes, *(facts.metrics[name] for name in batch.names)],
             batch.steps.tobytes(),
@@ -165,13 +164,13 @@ class IngestRepository:
 
     def _weights(self, batch: Batch, segment_id: int, facts: RunFacts, run_id: int) -> np.ndarray[Any, Any] | None:
         if batch.weights is not None:
-            place = self._facts.segments(self._session, [batch.weights]).get(batch.weights)
+            place = self._facts.segments(self._connection, [batch.weights]).get(batch.weights)
             if place is None:
                 raise field_error("weights_segment", f"there is no segment {batch.weights}")
             return np.full(len(batch.steps), place[0], np.int64)
         if facts.segments[segment_id].kind != "evaluator":
             return None
-        checkpoints = self._session.execute(
+        checkpoints = self._connection.execute(
             select(Event.step, Event.segment_id, Event.at)
             .where(Event.run_id == run_id, Event.kind == "checkpoint", Event.step.in_(batch.steps.tolist()))
             .order_by(Event.at, Event.id)
@@ -209,7 +208,7 @@ class IngestRepository:
             self._reached[state.run_id] = (step, segment_id, given)
 
     def _write(self, changed: dict[int, State]) -> list[Changed]:
-        connection = self._session.connection()
+        connection = self._connection
         for name, rows in self._rows.items():
             if rows:
                 connection.execute(_INSERTS[name], rows)
@@ -219,7 +218,7 @@ class IngestRepository:
             connection.execute(_FINISH, self._finishes)
         told: list[Changed] = []
         for run_id, state in changed.items():
-            facts = self._facts.run(self._session, run_id, state.data_version)
+            facts = self._facts.run(self._connection, run_id, state.data_version)
             if run_id in self._reached:
                 step, segment_id, tokens = self._reached[run_id]
                 if tokens is None:
@@ -227,7 +226,7 @@ class IngestRepository:
                     tokens = None if np.isnan(computed) else computed
                 state.last_step, state.last_tokens = step, tokens
             told.append(Changed(facts.project, facts.uuid, state.last_step))
-        save_states(self._session, changed.values())
+        save_states(self._connection, changed.values())
         return told
 
 
@@ -247,7 +246,7 @@ def _fingerprint_row(content: Fingerprints) -> Row:
         "set_name": None,
         "sample": content.sample,
         "points": len(content.hashes),
-        "steps": simple_compress(content.steps, CONFIG),
+        "steps": compress(content.steps),
         "hashes": content.hashes.tobytes(),
         "seen": content.seen.tobytes(),
     }

@@ -19,8 +19,8 @@ Floats = NDArray[np.float64]
 class Batch:
     """`values` are float64 (axes and metrics, steps); `present` their packed bits, None if nothing is missing.
 
-    `axes` are the numbers of the axes, the times first; `names` those of the metrics, ascending, each with a value at least.
-    `points` counts the metrics' values. The run may come to have `most_metrics`.
+    `axes` are the numbers of the axes, the times first; `names` those of the metrics, ascending, each with a value at
+    least. `points` counts the metrics' values. The run may come to have `most_metrics`.
     """
 
     names: tuple[str, ...]
@@ -48,7 +48,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprints:
-    """`steps` int64 (n,) and `hashes` uint64 (n,) in parallel; `seen` int64 (m, 3): from step, to step, rows per step."""
+    """`steps` int64 (n,) and `hashes` uint64 (n,), parallel; `seen` int64 (m, 3): from step, to step, rows per step."""
 
     host: int
     sample: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from uuid import UUID, uuid5
 
 from sqlalchemy import select
@@ -30,7 +31,7 @@ def ensure_project(session: Session, slug: str, now: float) -> int:
     return _ensure(session, Project, {"slug": slug}, {"created_at": now})
 
 
-def ensure_run(session: Session, project_id: int, uuid: UUID, values: dict[str, object], now: float) -> int:
+def ensure_run(session: Session, project_id: int, uuid: UUID, values: Mapping[str, object], now: float) -> int:
     """The run's key; the run, its state and its work rows are created if they are missing, `values` only then."""
     run_id = _ensure(session, Run, {"uuid": uuid}, {"project_id": project_id, "created_at": now, **values})
     _insert_missing(session, RunState, {"run_id": run_id, "data_version": 0})
@@ -51,7 +52,7 @@ def put_segment(session: Session, put: Put) -> Accepted:
     body = put.body
     project_id = ensure_project(session, body.project, put.received_at)
     run_id = _ensure_run_of(session, project_id, put)
-    state = lock_states(session, [run_id])[run_id]
+    state = lock_states(session.connection(), [run_id])[run_id]
     segment = {
         "run_id": run_id,
         "kind": body.kind,
@@ -79,7 +80,7 @@ def put_segment(session: Session, put: Put) -> Accepted:
         if newest == put.segment:
             state.last_step, state.last_tokens = body.start_step, body.start_tokens
     state.data_version += 1
-    save_states(session, [state])
+    save_states(session.connection(), [state])
     return Accepted(1, duplicate=False)
 
 
@@ -164,5 +165,5 @@ def _insert_missing(session: Session, model: type[Base], values: dict[str, objec
     """Insert a row unless one with the same key is there. Returns whether it was inserted."""
     dialect = postgresql if session.connection().dialect.name == "postgresql" else sqlite
     statement = dialect.insert(model).values(**values).on_conflict_do_nothing()
-    result = session.connection().execute(statement)
-    return result.rowcount == 1
+    key = next(iter(model.__table__.primary_key))
+    return session.connection().execute(statement.returning(key)).first() is not None

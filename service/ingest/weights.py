@@ -17,8 +17,9 @@ def weights_at(
 ) -> NDArray[np.int64] | None:
     """The segment id for each step of an evaluator's batch, 0 where it is unknown; None if all are.
 
-    It is the segment of the newest checkpoint (step, segment id, unix seconds; oldest first) of that step that was there
-    when the evaluation was done; else the newest trainer (given oldest first) that had started by then, before that step.
+    It is the segment of the newest checkpoint (step, segment id, unix seconds; oldest first) of that step that was
+    there when the evaluation was done; else the newest trainer (given oldest first) that had started by then, before
+    that step.
     """
     times = batch.axis(TIME)
     assert times is not None

@@ -24,7 +24,7 @@ class Sent(Struct, kw_only=True, frozen=True):
 
 
 class Fork(Struct, frozen=True):
-    """The parent of a forked run (its id, or its name in the same project and stage) and the last step taken from it."""
+    """The parent of a forked run (its id, or its name in this project and stage) and the last step taken from it."""
 
     run: Name
     step: Step

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import and_, func, insert, select
+from sqlalchemy import and_, func, select
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
 
 from service.database.models import JudgementRow, Reference, Run, RunState, RunWork, VerdictRow
@@ -67,12 +69,21 @@ class JudgementRepository:
         """A number that grows when a reference is installed."""
         return self.session.scalar(select(func.max(Reference.id))) or 0
 
-    def work(self, run_id: int, *, lock: bool) -> RunWork | None:
-        """The run's record of judging, made if missing; None if another transaction has locked it."""
+    def work(self, run_id: int) -> RunWork | None:
+        """The run's record of judging, None before the first time."""
+        return self.session.get(RunWork, (run_id, TASK))
+
+    def add_work(self, run_id: int) -> None:
+        """Make the record of judging if it is missing. Commit at once: others wait for it."""
+        values = {"run_id": run_id, "task": TASK, "done_version": 0}
+        postgresql = self.session.get_bind().dialect.name == "postgresql"
+        insert = postgresql_insert(RunWork) if postgresql else sqlite_insert(RunWork)
+        self.session.execute(insert.values(values).on_conflict_do_nothing())
+
+    def lock_work(self, run_id: int) -> RunWork | None:
+        """The record of judging, locked until the transaction ends; None if another one holds it."""
         found = select(RunWork).where(RunWork.run_id == run_id, RunWork.task == TASK)
-        if self.session.scalar(select(func.count()).select_from(found.subquery())) == 0:
-            self._insert_work(run_id)
-        return self.session.scalars(found.with_for_update(skip_locked=True) if lock else found).one_or_none()
+        return self.session.scalars(found.with_for_update(skip_locked=True)).one_or_none()
 
     def store(self, run_id: int, judgements: Sequence[Judgement], families: Mapping[str, str], now: float) -> None:
         """Keep the answers in place of the ones before."""
@@ -97,15 +108,6 @@ class JudgementRepository:
             self.session.add(row)
         row.state, row.body, row.decided_at = state, dict(body), now
         return before != state
-
-    def _insert_work(self, run_id: int) -> None:
-        values = {"run_id": run_id, "task": TASK, "done_version": 0}
-        if self.session.get_bind().dialect.name == "postgresql":
-            from sqlalchemy.dialects.postgresql import insert as insert_or_keep
-
-            self.session.execute(insert_or_keep(RunWork).values(values).on_conflict_do_nothing())
-        else:
-            self.session.execute(insert(RunWork).values(values))
 
 
 _JUDGED = (Run.role == "reproduction", Run.reference.is_not(None), Run.reference != "")

@@ -9,11 +9,11 @@ import numpy as np
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from service.database.models import Project, Run, RunState, Segment
+from service.database.models import Run, RunState, Segment
+from service.ingest.segments import ensure_project, ensure_run, run_uuid
 from service.references.bundle import Launch, StageSeries
 from service.references.description import Description, Stage
 from service.references.series_file import Curve
-from service.runs.identity import run_uuid
 from service.series.writer import write_points
 
 
@@ -23,22 +23,20 @@ def run_name(description: Description, sibling: str) -> str:
     return f"{base}/{sibling}" if sibling else base
 
 
-def install_series(session: Session, description: Description, project: Project, series: StageSeries) -> Run:
+def install_series(session: Session, description: Description, series: StageSeries) -> Run:
     """Store one stage's curves, of the reference or of a sibling. Overlaps are kept, the later launch wins."""
     stage = description.stage(series.stage)
     assert stage is not None  # load_bundle has checked it
     name = run_name(description, series.sibling)
-    run = Run(
-        uuid=run_uuid(project.slug, name, stage.name),
-        project_id=project.id,
-        name=name,
-        stage=stage.name,
-        role="reference",
-        token_offset=stage.token_offset,
-        created_at=time.time(),
+    project, now = description.project or description.slug, time.time()
+    run_id = ensure_run(
+        session,
+        ensure_project(session, project, now),
+        run_uuid(project, name, stage.name),
+        {"name": name, "stage": stage.name, "role": "reference", "token_offset": stage.token_offset},
+        now,
     )
-    session.add(run)
-    session.flush()
+    run = session.get_one(Run, run_id)
     for order, launch in enumerate(series.launches, 1):
         _install_segment(session, run, stage, order, launch, series.curves[launch.segment])
     last_step = max(int(curve.steps[-1]) for metrics in series.curves.values() for curve in metrics.values())

@@ -7,7 +7,7 @@ import time
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from service.database.models import Project, Reference, ReferenceRun, Run
+from service.database.models import Reference, ReferenceRun, Run
 from service.errors import ConflictError
 from service.references.bundle import Bundle
 from service.references.install import install_series
@@ -98,18 +98,9 @@ class ReferenceRepository:
         )
         self.session.add(reference)
         self.session.flush()
-        project = self._project(description.project or description.slug)
         for series in bundle.series:
-            run = install_series(self.session, description, project, series)
+            run = install_series(self.session, description, series)
             link = ReferenceRun(reference_id=reference.id, stage=series.stage, sibling=series.sibling, run_id=run.id)
             self.session.add(link)
         self.session.flush()
         return reference
-
-    def _project(self, slug: str) -> Project:
-        project = self.session.scalars(select(Project).where(Project.slug == slug)).one_or_none()
-        if project is None:
-            project = Project(slug=slug, created_at=time.time())
-            self.session.add(project)
-            self.session.flush()
-        return project

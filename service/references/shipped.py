@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sqlalchemy import Engine
+from sqlalchemy.exc import IntegrityError
 
 from service.database.engine import writing
-from service.references.bundle import load_bundle
+from service.references.bundle import Bundle, load_bundle
 from service.references.repository import ReferenceRepository
 
 BUNDLES = Path(__file__).parent / "bundles"
@@ -29,7 +30,14 @@ def install_shipped(engine: Engine) -> list[str]:
     installed: list[str] = []
     for path in shipped_bundles():
         bundle = load_bundle(path)
-        with writing(engine) as session:
-            reference = ReferenceRepository(session).install(bundle)
-            installed.append(f"{reference.slug} {reference.version}")
+        try:
+            _install(engine, bundle)
+        except IntegrityError:  # another process was installing it at the same moment
+            _install(engine, bundle)
+        installed.append(f"{bundle.description.slug} {bundle.description.version}")
     return installed
+
+
+def _install(engine: Engine, bundle: Bundle) -> None:
+    with writing(engine) as session:
+        ReferenceRepository(session).install(bundle)

@@ -45,6 +45,8 @@ def cells_of(steps: Ints, values: Floats, width: int) -> Cells:
     starts = _starts(steps, width)
     ends = np.append(starts[1:], len(steps)) - 1
     finite = np.isfinite(values)
+    with np.errstate(over="ignore"):  # sums of the largest numbers are infinite; minimum and maximum bound the mean
+        total = np.add.reduceat(np.where(finite, values, 0.0), starts)
     return Cells(
         steps[ends],
         ends - starts + 1,
@@ -53,7 +55,7 @@ def cells_of(steps: Ints, values: Floats, width: int) -> Cells:
         np.maximum.reduceat(np.where(finite, values, -np.inf), starts),
         values[starts],
         values[ends],
-        np.add.reduceat(np.where(finite, values, 0.0), starts),
+        total,
     )
 
 
@@ -76,6 +78,8 @@ def widen(cells: Cells, width: int) -> Cells:
     if len(starts) == len(cells):
         return cells
     ends = np.append(starts[1:], len(cells)) - 1
+    with np.errstate(over="ignore"):
+        total = np.add.reduceat(cells.total, starts)
     return Cells(
         cells.last_steps[ends],
         np.add.reduceat(cells.counts, starts),
@@ -84,7 +88,7 @@ def widen(cells: Cells, width: int) -> Cells:
         np.maximum.reduceat(cells.maximum, starts),
         cells.first[starts],
         cells.last[ends],
-        np.add.reduceat(cells.total, starts),
+        total,
     )
 
 

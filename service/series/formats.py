@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from service.series.repository import Overview, Points
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MEDIA_TYPES = {
     "json": "application/json",
@@ -47,21 +45,26 @@ def exact_json(run: str, series: Mapping[str, Points], segments: Mapping[int, st
     yield b'{"run":' + _encode(run) + b',"series":{'
     for place, (name, points) in enumerate(series.items()):
         yield (b"," if place else b"") + _encode(name) + b":{"
-        columns: dict[str, Any] = {
-            "steps": lambda part: points.steps[part].tolist(),
-            "tokens": lambda part: known(points.tokens[part]),
-            "values": lambda part: numbers(points.values[part]),
-        }
-        if segments is not None:
-            columns["segments"] = lambda part: [segments[segment] for segment in points.segments[part].tolist()]
-            columns["live"] = lambda part: points.live[part].tolist()
-        for first, (column, listed) in enumerate(columns.items()):
+        for first, (column, listed) in enumerate(_columns(points, segments).items()):
             yield (b"," if first else b"") + _encode(column) + b":["
             for start in range(0, len(points), PIECE):
                 yield (b"," if start else b"") + _encode(listed(slice(start, start + PIECE)))[1:-1]
             yield b"]"
         yield b"}"
     yield b"}}"
+
+
+def _columns(points: Points, segments: Mapping[int, str] | None) -> dict[str, Callable[[slice], list[Any]]]:
+    """Name -> what lists a part of the column."""
+    columns: dict[str, Callable[[slice], list[Any]]] = {
+        "steps": lambda part: points.steps[part].tolist(),
+        "tokens": lambda part: known(points.tokens[part]),
+        "values": lambda part: numbers(points.values[part]),
+    }
+    if segments is not None:
+        columns["segments"] = lambda part: [segments[segment] for segment in points.segments[part].tolist()]
+        columns["live"] = lambda part: points.live[part].tolist()
+    return columns
 
 
 def overview_json(run: str, series: Mapping[str, Overview]) -> bytes:
@@ -96,32 +99,25 @@ def exact_csv(series: Mapping[str, Points], segments: Mapping[int, str] | None) 
     for name, points in series.items():
         for start in range(0, len(points), PIECE):
             part = slice(start, start + PIECE)
-            columns: list[Any] = [
-                repeat(name),
-                points.steps[part].tolist(),
-                known(points.tokens[part]),
-                numbers(points.values[part]),
-            ]
-            if segments is not None:
-                columns.append([segments[segment] for segment in points.segments[part].tolist()])
-                columns.append([str(live).lower() for live in points.live[part].tolist()])
-            rows.writerows(zip(*columns, strict=False))
+            rows.writerows(
+                zip(repeat(name), *(listed(part) for listed in _columns(points, segments).values()), strict=False)
+            )
             yield text.getvalue().encode()
             text.seek(0)
             text.truncate()
     yield text.getvalue().encode()
 
 
-def exact_table(series: Mapping[str, Points], segments: Mapping[int, str] | None) -> pa.Table:
+def exact_table(series: Mapping[str, Points], segments: Mapping[int, str] | None) -> Any:
     """Columns metric (dictionary), step, tokens, value, and segment and live if they are asked for."""
-    import pyarrow as pa  # takes half a second: only who asks for Arrow pays
+    pa = import_module("pyarrow")  # takes half a second: only who asks for Arrow pays
 
     names, uuids = pa.array(list(series), pa.string()), list((segments or {}).items())
     fields = [("metric", pa.dictionary(pa.int32(), pa.string()))]
     fields += [("step", pa.int64()), ("tokens", pa.float64()), ("value", pa.float64())]
     if segments is not None:
         fields += [("segment", pa.dictionary(pa.int32(), pa.string())), ("live", pa.bool_())]
-    batches: list[pa.RecordBatch] = []
+    batches: list[Any] = []
     for index, points in enumerate(series.values()):
         metric = pa.DictionaryArray.from_arrays(pa.array(np.full(len(points), index, np.int32)), names)
         columns: list[Any] = [metric, pa.array(points.steps), pa.array(points.tokens), pa.array(points.values)]
@@ -136,8 +132,7 @@ def exact_table(series: Mapping[str, Points], segments: Mapping[int, str] | None
 
 def exact_arrow(series: Mapping[str, Points], segments: Mapping[int, str] | None) -> bytes:
     """An Arrow IPC stream of `exact_table`."""
-    import pyarrow as pa
-
+    pa = import_module("pyarrow")
     table = exact_table(series, segments)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
@@ -147,8 +142,6 @@ def exact_arrow(series: Mapping[str, Points], segments: Mapping[int, str] | None
 
 def exact_parquet(series: Mapping[str, Points], segments: Mapping[int, str] | None) -> bytes:
     """A Parquet file of `exact_table`."""
-    import pyarrow.parquet as pq
-
     sink = io.BytesIO()
-    pq.write_table(exact_table(series, segments), sink, compression="zstd")
+    import_module("pyarrow.parquet").write_table(exact_table(series, segments), sink, compression="zstd")
     return sink.getvalue()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -20,8 +20,8 @@ Lane = tuple[int, int | None, int]  # segment, weights' segment, metric
 
 
 class Payload(msgspec.Struct, array_like=True, frozen=True):
-    """`metrics` are ids (m,); `steps` int64 (n,); `values` float64 (m, n); `present` bool (m, n) packed to bits, None if all
-    are; `weights` int64 (n,), the segment whose weights were evaluated, 0 if unknown, None if all are."""
+    """`metrics` are ids (m,); `steps` int64 (n,); `values` float64 (m, n); `present` bool (m, n) packed to bits, None
+    if all are; `weights` int64 (n,), the segment whose weights were evaluated, 0 if unknown, None if all are."""
 
     metrics: list[int]
     steps: bytes

@@ -15,8 +15,8 @@ from service.series.live import NO_LIMIT, SegmentInfo
 class Lineage:
     """A run (last in `run_ids`) and its ancestors, oldest first.
 
-    `token_offset` is where the run's stage begins. `version` changes with every change of their data, also if a database
-    is made anew.
+    `token_offset` is where the run's stage begins. `version` changes with every change of their data, also if a
+    database is made anew.
     """
 
     run_ids: list[int]

@@ -1,8 +1,7 @@
 """Which points of a run count, and where they stand on the token axis. Pure: no database.
 
-The rules are those of "Steps, tokens, segments, forks": a trainer segment that starts after step s supersedes every older
-trainer point beyond s, and the evaluations of those weights; import segments supersede step by step; an evaluator
-supersedes nothing.
+A trainer segment that starts after step s supersedes every older trainer point beyond s, and the evaluations of those
+weights; import segments supersede step by step; an evaluator supersedes nothing.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ NO_LIMIT = 2**62  # beyond every step
 class SegmentInfo:
     """One segment as the rules see it.
 
-    `generation` counts from the oldest ancestor of a forked run (the run itself has the highest); `cap` is the last step
-    that the run keeps of it (NO_LIMIT for its own). `ramp` is ((from_step, tokens_per_step), …), ascending: the update
-    that makes step S consumes what the last entry with from_step <= S says.
+    `generation` counts from the oldest ancestor of a forked run (the run itself has the highest); `cap` is the last
+    step that the run keeps of it (NO_LIMIT for its own). `ramp` is ((from_step, tokens_per_step), …), ascending: the
+    update that makes step S consumes what the last entry with from_step <= S says.
     """
 
     id: int
@@ -54,7 +53,7 @@ def oldest_first(segments: Sequence[SegmentInfo]) -> list[SegmentInfo]:
 
 
 def live_limits(segments: Sequence[SegmentInfo]) -> dict[int, int]:
-    """Segment id -> the last step up to which its own points count. Evaluators and imports are bounded by `cap` alone."""
+    """Segment id -> the last step at which its own points count. Evaluators and imports are bounded by `cap` alone."""
     limits: dict[int, int] = {}
     limit = NO_LIMIT
     for segment in reversed(oldest_first(segments)):
@@ -72,7 +71,7 @@ def lane_limit(limits: Mapping[int, int], segment_id: int, weights_id: int | Non
 
 
 def trainers_at(steps: Ints, trainers: Sequence[SegmentInfo]) -> Ints:
-    """For each step the index in `trainers` (oldest first) of the live segment whose weights it is, -1 if there is none.
+    """For each step the index in `trainers` (oldest first) of the live segment whose weights they are, -1 if none.
 
     That is the newest one that starts before the step; at its very start step the weights are still the older one's,
     unless there is no older one.
@@ -97,12 +96,12 @@ class GivenTokens:
 def consumed(segment: SegmentInfo, steps: Ints) -> Floats | None:
     """Tokens that updates 1…S consume by the segment's own plan, None if it has none. Shape of `steps`."""
     if not segment.ramp:
-        return None if segment.tokens_per_step is None else steps * float(segment.tokens_per_step)
+        return None if segment.tokens_per_step is None else steps.astype(np.float64) * segment.tokens_per_step
     starts = np.array([0] + [start - 1 for start, _ in segment.ramp[1:]], np.int64)  # steps before each change
-    rates = np.array([rate for _, rate in segment.ramp], np.float64)
+    rates: Floats = np.array([rate for _, rate in segment.ramp], np.float64)
     before = np.concatenate([[0.0], np.cumsum(np.diff(starts) * rates[:-1])])
     entry = np.searchsorted(starts, steps, side="right") - 1
-    return before[entry] + (steps - starts[entry]) * rates[entry]
+    return np.asarray(before[entry] + (steps - starts[entry]) * rates[entry], np.float64)
 
 
 class TokenAxis:

@@ -156,8 +156,8 @@ class Plan:
                 written_by.extend(exact.written_by)
             else:
                 piece = group[0]
-                key = piece.key
-                cells = unpack_summary(piece.summary) if key not in decoded else cells_of(*decoded[key], width)
+                points_of = None if piece.key is None else decoded.get(piece.key)
+                cells = unpack_summary(piece.summary) if points_of is None else cells_of(*points_of, width)
                 lane = np.full(len(cells), len(written_by), np.int64)
                 written_by.append(piece.lane)
             parts.append(cells)

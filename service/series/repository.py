@@ -44,8 +44,8 @@ class Points:
 class Overview:
     """A series in buckets (m,), in step order. `steps` and `tokens` are those of each bucket's last point.
 
-    `minimum`, `maximum` and `mean` are over the finite values (NaN where a bucket has none); `first` and `last` are values
-    as they came; `count` counts all points, `non_finite` those that are NaN or infinite. `width` is in steps.
+    `minimum`, `maximum` and `mean` are over the finite values (NaN where a bucket has none); `first` and `last` are
+    values as they came; `count` counts all points, `non_finite` those that are NaN or infinite. `width` is in steps.
     """
 
     steps: Ints

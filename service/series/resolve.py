@@ -16,9 +16,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class LaneInfo:
-    """What one segment wrote of a series about one segment's weights: its place among the others, and its last live step.
+    """What one segment wrote of a series about one segment's weights: its place among others, and its last live step.
 
-    Where two lanes are live at a step, the one with the higher `rank` counts: the newer segment, then the newer weights.
+    Where two lanes are live at a step, the one of higher `rank` counts: the newer segment, then the newer weights.
     """
 
     segment_id: int

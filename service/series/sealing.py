@@ -54,7 +54,8 @@ def seal_rows(session: Session, run_id: int, now: float) -> tuple[int, bool]:
     )
     taken: list[tuple[int, bytes]] = []
     last_id = steps = points = size = 0
-    for last_id, segment_id, row_steps, row_points, payload in rows:
+    for row_id, segment_id, row_steps, row_points, payload in rows:
+        last_id = row_id
         taken.append((segment_id, payload))
         steps += row_steps
         points += row_points
@@ -69,9 +70,9 @@ def seal_rows(session: Session, run_id: int, now: float) -> tuple[int, bool]:
         delete(Journal).where(Journal.run_id == run_id, Journal.id <= last_id),
         execution_options={"synchronize_session": False},
     )
-    state = lock_states(session, [run_id])[run_id]  # last: who ingests waits for it
+    state = lock_states(session.connection(), [run_id])[run_id]  # last: who ingests waits for it
     state.points, state.steps, state.rows = -points, -steps, -len(taken)
-    save_states(session, [state])
+    save_states(session.connection(), [state])
     work = session.get_one(RunWork, (run_id, SEAL))
     work.done_version, work.done_at = state.data_version, now
     session.flush()

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import Table, bindparam, insert, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, Table, bindparam, insert, select, update
 
 from service.database.models import Metric, RunState
 
 _METRIC: Table = Metric.__table__  # pyright: ignore[reportAssignmentType]
 _STATE: Table = RunState.__table__  # pyright: ignore[reportAssignmentType]
+
+# Statements are built once: building them costs as much as running them.
+_LOCK = (
+    select(_STATE.c.run_id, _STATE.c.data_version, _STATE.c.last_data_at, _STATE.c.last_step, _STATE.c.last_tokens)
+    .where(_STATE.c.run_id.in_(bindparam("runs", expanding=True)))
+    .order_by(_STATE.c.run_id)
+    .with_for_update()
+)
 _ADVANCE = (
     update(_STATE)
     .where(_STATE.c.run_id == bindparam("run"))
@@ -41,18 +48,12 @@ class State:
     rows: int = 0
 
 
-def lock_states(session: Session, run_ids: Iterable[int]) -> dict[int, State]:
+def lock_states(connection: Connection, run_ids: Iterable[int]) -> dict[int, State]:
     """Lock the states of runs, in one order for all processes, so that they never wait for each other in a circle."""
-    query = (
-        select(RunState.run_id, RunState.data_version, RunState.last_data_at, RunState.last_step, RunState.last_tokens)
-        .where(RunState.run_id.in_(set(run_ids)))
-        .order_by(RunState.run_id)
-        .with_for_update()
-    )
-    return {row[0]: State(*row) for row in session.execute(query)}
+    return {row[0]: State(*row) for row in connection.execute(_LOCK, {"runs": list(set(run_ids))})}
 
 
-def save_states(session: Session, states: Iterable[State]) -> None:
+def save_states(connection: Connection, states: Iterable[State]) -> None:
     """Write changed states back."""
     rows = [
         {
@@ -68,21 +69,23 @@ def save_states(session: Session, states: Iterable[State]) -> None:
         for state in states
     ]
     if rows:
-        session.connection().execute(_ADVANCE, rows)
+        connection.execute(_ADVANCE, rows)
 
 
-def metric_ids(session: Session, run_id: int) -> dict[str, int]:
+def metric_ids(connection: Connection, run_id: int) -> dict[str, int]:
     """Name -> number of the run's metrics."""
-    rows = session.execute(select(Metric.name, Metric.id).where(Metric.run_id == run_id))
-    return {name: metric_id for name, metric_id in rows}
+    rows = connection.execute(select(_METRIC.c.name, _METRIC.c.id).where(_METRIC.c.run_id == run_id))
+    return {row.name: row.id for row in rows}
 
 
-def number_metrics(session: Session, run_id: int, known: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
+def number_metrics(
+    connection: Connection, run_id: int, known: Mapping[str, int], names: Iterable[str]
+) -> dict[str, int]:
     """Give the names that have none their numbers, from 1 on. The run's state must be locked."""
     new = [name for name in dict.fromkeys(names) if name not in known]
     first = max(known.values(), default=0) + 1
     numbers = {name: number for number, name in enumerate(new, first)}
     if numbers:
         rows = [{"run_id": run_id, "id": number, "name": name} for name, number in numbers.items()]
-        session.connection().execute(insert(_METRIC), rows)
+        connection.execute(insert(_METRIC), rows)
     return numbers

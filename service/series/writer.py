@@ -36,8 +36,8 @@ def write_points(
     """Write series of one segment straight into chunks, inside the session's transaction. Returns the number of points.
 
     `metrics` maps names to (steps int64 (m,), values float64 (m,)) in order of arrival, each metric with its own steps.
-    `times` (unix seconds) and `tokens` (cumulative within the stage; NaN: not given) are parallel to `steps` (n,), which
-    may be empty. Without `tokens` they follow from the segment's plan.
+    `times` (unix seconds) and `tokens` (cumulative within the stage; NaN: not given) are parallel to `steps` (n,),
+    which may be empty. Without `tokens` they follow from the segment's plan.
 
     Raises:
         ValueError: arrays of unequal length, or a step below 0.
@@ -50,14 +50,16 @@ def write_points(
         lanes[segment_id, None, TOKENS] = _column("tokens", steps[given], tokens[given])
     columns = {name: _column(name, *column) for name, column in metrics.items()}
     state = _locked(session, run_id)
-    known = metric_ids(session, run_id)
-    known |= number_metrics(session, run_id, known, (name for name, column in columns.items() if len(column[0])))
+    known = metric_ids(session.connection(), run_id)
+    known |= number_metrics(
+        session.connection(), run_id, known, (name for name, column in columns.items() if len(column[0]))
+    )
     for name, column in columns.items():
         if len(column[0]):
             lanes[segment_id, None, known[name]] = column
     append(session, run_id, lanes)
     _advance(state, [column[0] for column in (*columns.values(), (steps, None)) if len(column[0])], steps, tokens)
-    save_states(session, [state])
+    save_states(session.connection(), [state])
     return sum(len(column[0]) for column in columns.values())
 
 
@@ -74,7 +76,7 @@ def _locked(session: Session, run_id: int) -> State:
     if session.get(RunState, run_id) is None:
         session.add(RunState(run_id=run_id))
         session.flush()
-    return lock_states(session, [run_id])[run_id]
+    return lock_states(session.connection(), [run_id])[run_id]
 
 
 def _advance(state: State, stepped: Sequence[Ints], steps: Ints, tokens: Floats | None) -> None:
@@ -139,7 +141,7 @@ def _last_numbers(session: Session, run_id: int, metrics: Sequence[int]) -> dict
         .where(Chunk.run_id == run_id, Chunk.metric_id.in_(metrics))
         .group_by(Chunk.metric_id)
     )
-    return {metric: number for metric, number in session.execute(query)}
+    return {row[0]: row[1] for row in session.execute(query)}
 
 
 def _remove(session: Session, run_id: int, chunks: Sequence[tuple[int, int]]) -> None:

@@ -74,7 +74,6 @@ class _Pace:
 @dataclass(frozen=True, slots=True)
 class _Opinion:
     data_version: int
-    done_version: int
     run: RunKey
     judgements: Sequence[Judgement]
     verdict: Verdict
@@ -124,25 +123,28 @@ class Judge:
 
     def judge_run(self, run_id: int) -> bool:
         """Judge one run now; False if another process is at it, or was first."""
+        with reading(self._engine) as session:
+            work = JudgementRepository(session).work(run_id)
+        if work is None:
+            with writing(self._engine) as session:
+                JudgementRepository(session).add_work(run_id)
         if self._engine.dialect.name == "postgresql":
             # The lock is held while judging, so that two processes do not do the same work.
             with writing(self._engine) as session:
-                work = JudgementRepository(session).work(run_id, lock=True)
-                if work is None:
+                locked = JudgementRepository(session).lock_work(run_id)
+                if locked is None:
                     return False
-                opinion = self._judge(run_id, work.done_version)
-                recorded, changed = self._store(session, work, opinion)
+                opinion = self._judge(run_id)
+                recorded, changed = self._store(session, locked, opinion)
         else:
-            # One writer at a time: judge first, then write if nobody else has meanwhile.
-            with reading(self._engine) as session:
-                before = session.get(RunWork, (run_id, "judge"))
-                done_version = before.done_version if before else 0
-            opinion = self._judge(run_id, done_version)
+            # There is one lock for all writers: judge first, then write if nobody else has meanwhile.
+            done_version = work.done_version if work else 0
+            opinion = self._judge(run_id)
             with writing(self._engine) as session:
-                work = JudgementRepository(session).work(run_id, lock=False)
-                if work is None or work.done_version != done_version:
+                locked = JudgementRepository(session).lock_work(run_id)
+                if locked is None or locked.done_version != done_version:
                     return False
-                recorded, changed = self._store(session, work, opinion)
+                recorded, changed = self._store(session, locked, opinion)
         self._outdated.discard(run_id)
         self._publish(opinion, recorded, changed)
         return True
@@ -162,7 +164,7 @@ class Judge:
         ended = time.monotonic()
         pace.next_at = max(began + rest, ended + REST * (ended - began))
 
-    def _judge(self, run_id: int, done_version: int) -> _Opinion:
+    def _judge(self, run_id: int) -> _Opinion:
         with reading(self._engine) as session:
             run = session.get_one(Run, run_id)
             project = session.get_one(Project, run.project_id)
@@ -178,7 +180,7 @@ class Judge:
         verdict = self._rules.verdict(judgements, slug, version)
         label = RunLabel(run.uuid, run.name, run.stage, project.slug, slug, version)
         key = RunKey(run.id, run.project_id, label)
-        return _Opinion(state.data_version, done_version, key, judgements, verdict)
+        return _Opinion(state.data_version, key, judgements, verdict)
 
     def _store(self, session: Session, work: RunWork, opinion: _Opinion) -> tuple[list[Recorded], bool]:
         now = self._clock()

@@ -7,6 +7,7 @@ import time
 from sqlalchemy import Engine
 
 from service.database.engine import reading, writing
+from service.fingerprints.repository import FingerprintRepository
 from service.series.sealing import claim, runs_to_seal, seal_rows
 
 
@@ -20,8 +21,8 @@ def seal_due(engine: Engine) -> int:
 def seal_run(engine: Engine, run_id: int) -> bool:
     """Seal all that a run's journal holds now, a bounded amount per transaction.
 
-    A crash leaves each batch in the journal or in chunks, never in both or neither. Returns whether anything was sealed;
-    False too if another process is at it.
+    A crash leaves each batch in the journal or in chunks, never in both or neither. Returns whether anything was
+    sealed; False too if another process is at it.
     """
     sealed = False
     more = True
@@ -30,5 +31,6 @@ def seal_run(engine: Engine, run_id: int) -> bool:
             if not claim(session, run_id):
                 break
             rows, more = seal_rows(session, run_id, time.time())
+            FingerprintRepository(session).join(run_id)
         sealed = sealed or rows > 0
     return sealed

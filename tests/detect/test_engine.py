@@ -130,6 +130,15 @@ def test_replaying_a_prefix_says_what_was_said_at_that_time(step, seed, double):
     assert judge_prefixes(view, [step]) == judge_prefixes(other, [step]) == [evaluate(prefix(view, step))]
 
 
+def test_a_prefix_holds_all_that_was_logged_up_to_its_step_and_nothing_later():
+    cut = prefix(replace(lab(1, double=True), segments=[Segment(0, 0.0, 4), Segment(150, 1.0, 4)]), 150)
+    assert cut.metrics[TRAIN].steps.tolist() == list(range(1, 151))
+    assert cut.metrics[HELD].steps.tolist() == [0, 50, 100, 150]
+    assert (cut.rows.steps.max(), cut.rows.seen_steps.max()) == (150, 150)
+    assert [s.start_step for s in cut.segments] == [0]
+    assert HELD not in prefix(pair(1, steps=2000), 100).metrics
+
+
 def test_an_open_episode_stays_open_with_the_same_onset_while_the_drift_lasts():
     view = pair(3, train=step_change(20_000, -0.05))
     said = [j[0] for j in judge_prefixes(view, range(22_000, 40_001, 2_000))]

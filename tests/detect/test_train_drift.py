@@ -8,9 +8,10 @@ import pytest
 from service.detect.engine import evaluate
 from service.detect.inputs import RunView, Segment, Series, Tolerance
 from service.detect.judgement import Judgement
+from service.detect.replay import judge_prefixes
 
 from .golden import load
-from .scenarios import TRAIN, curve, pair, ramp, series, step_change, white
+from .scenarios import TRAIN, ar1, curve, pair, ramp, series, step_change, white
 
 
 def drift(view: RunView) -> Judgement:
@@ -24,6 +25,13 @@ def test_healthy_runs_are_within_tolerance(kind, seed):
     assert said.state == "no"
     assert said.limit == 0.015
     assert said.interval[0] < said.value < said.interval[1]
+
+
+@pytest.mark.parametrize("seed", range(20, 26))
+def test_wander_of_a_quarter_of_the_tolerance_is_healthy(seed):
+    slow = np.repeat(ar1(80, 0.015 / 3.75, 0.85, np.random.default_rng(seed)), 500)
+    said = [j[0].state for j in judge_prefixes(pair(seed, train=lambda s: slow[s - 1]), range(5_000, 40_001, 5_000))]
+    assert set(said) == {"no"}
 
 
 @pytest.mark.parametrize(("size", "side"), [(-0.03, "below"), (0.03, "above"), (-0.25, "below")])

@@ -99,7 +99,9 @@ class Store:
     ) -> httpx.Response:
         """POST a batch of Python floats."""
         columns = {name: wire(values) for name, values in metrics.items()}
-        return self.post(segment, "batches", **{"steps": steps, "times": [1.0 * step for step in steps], "metrics": columns} | body)
+        return self.post(
+            segment, "batches", **{"steps": steps, "times": [1.0 * step for step in steps], "metrics": columns} | body
+        )
 
     def read(self, *metrics: str, run: str = "run", **query: Any) -> dict[str, Any]:
         """The series endpoint's JSON."""

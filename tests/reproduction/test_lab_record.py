@@ -122,7 +122,7 @@ def test_the_shipped_bundle_is_complete() -> None:
     for task in described["tasks"]:
         assert list(reference[task["metric"]]) == evaluated
     assert len(list((SHIPPED / "siblings").glob("*.csv"))) == 3
-    assert 0 < described["tolerance"]["train/ce_loss"]["value"] < 0.1
+    assert 0.05 < described["tolerance"]["train/ce_loss"]["value"] < 0.15  # a double shard ends near 0.4
     assert described["tolerance"]["train/ce_loss"]["window_steps"] == 50
     assert described["recipe"]["init"]["sha256"] == sha256(lab.BASE.read_bytes()).hexdigest()
 

@@ -21,7 +21,7 @@ from reproduction.loop import Plan, Progress, train
 from reproduction.olmo3.model import Config, Decoder
 from reproduction.optimizer import Schedule, adamw
 
-CONFIG = Config(d_model=32, n_layers=2, n_heads=2, d_hidden=64, full_attention_every=2)
+CONFIG = Config(d_model=32, n_layers=1, n_heads=2, d_hidden=64)
 GRAPH, PARAMS = nnx.split(Decoder(CONFIG, nnx.Rngs(0)), nnx.Param)
 PLAN = Plan(steps=12, eval_every=5, seed=3, schedule=Schedule(peak=1e-2, warmup=2, kind="constant"))
 EVERY_STEP = {"train/ce_loss", "optim/grad_norm", "optim/learning_rate"}

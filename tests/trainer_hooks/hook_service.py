@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import socket
@@ -133,8 +134,9 @@ class HookService:
         self.released.set()
         self.server.shutdown()
         self.server.server_close()
-        for connection in self._open:
-            connection.close()
+        for connection in list(self._open):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         self._thread.join()
 
 

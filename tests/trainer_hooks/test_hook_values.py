@@ -70,7 +70,9 @@ def test_every_kind_of_number_becomes_the_double_it_stands_for(value: Any, expec
     assert result == expected
 
 
-@pytest.mark.parametrize("value", ["1.5", b"1", None, 1j, np.complex64(1), [1.0], {}, np.zeros(2), np.zeros(0), object()])
+@pytest.mark.parametrize(
+    "value", ["1.5", b"1", None, 1j, np.complex64(1), [1.0], {}, np.zeros(2), np.zeros(0), object()]
+)
 def test_what_is_no_number_is_refused(value: Any) -> None:
     with pytest.raises(UnusableError) as caught:
         as_float(value)

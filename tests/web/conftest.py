@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 import uvicorn
 from fastapi.testclient import TestClient
+from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Error as PlaywrightError
 from pydantic import SecretStr
 
 from service.app import create_app
@@ -22,28 +27,69 @@ from tests.web.world import World
 TOKEN = "a-token-of-this-test-only"
 
 
-def make_settings(folder: Path, **more: object) -> Settings:
-    """Settings on a fresh, migrated SQLite file, without background tasks: tests judge when they want to."""
-    url = f"sqlite:///{folder / 'pacenote.db'}"
-    engine = open_engine(url)
-    ensure_schema(engine)
-    engine.dispose()
-    return Settings(database_url=url, worker=False, **more)  # type: ignore[arg-type]
+def make_settings(folder: Path, template: Path | None = None, **more: object) -> Settings:
+    """Settings on a SQLite file in `folder`: a copy of `template`, or a fresh one with the current schema.
+
+    Nothing runs in the background: tests judge when they want to.
+    """
+    path = folder / "pacenote.db"
+    if template is None:
+        engine = open_engine(f"sqlite:///{path}")
+        ensure_schema(engine)
+        engine.dispose()
+    else:
+        shutil.copy(template, path)
+    return Settings(database_url=f"sqlite:///{path}", worker=False, **more)  # type: ignore[arg-type]
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[World]:
+    """A service inside this process, and who speaks to it."""
+    app = create_app(settings)
+    with TestClient(app, follow_redirects=False) as client:
+        yield World(client, app.state.context)
+
+
+@pytest.fixture(scope="session")
+def references_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with the shipped references."""
+    folder = tmp_path_factory.mktemp("references")
+    with serving(make_settings(folder)) as world:
+        world.install_references()
+    return folder / "pacenote.db"
+
+
+@pytest.fixture(scope="session")
+def incident_file(tmp_path_factory: pytest.TempPathFactory, references_file: Path) -> Path:
+    """The same with a run `v7x` that was caught reading every row again, alert and all."""
+    folder = tmp_path_factory.mktemp("incident")
+    with serving(make_settings(folder, references_file)) as world:
+        segment = world.start("v7x")
+        world.train(segment, 1, 400)
+        world.event(segment, 200, "checkpoint", "gs://bucket/200")
+        world.judge()
+    return folder / "pacenote.db"
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[TestClient]:
-    """A client of an open service."""
-    with TestClient(create_app(make_settings(tmp_path)), follow_redirects=False) as client:
-        yield client
+    """A client of an open service whose database is empty."""
+    with serving(make_settings(tmp_path)) as world:
+        yield world.client  # type: ignore[misc]
 
 
 @pytest.fixture
-def world(client: TestClient) -> World:
+def world(tmp_path: Path, references_file: Path) -> Iterator[World]:
     """An open service with the shipped references."""
-    world = World(client, client.app.state.context)  # type: ignore[attr-defined]
-    world.install_references()
-    return world
+    with serving(make_settings(tmp_path, references_file)) as world:
+        yield world
+
+
+@pytest.fixture
+def incident(tmp_path: Path, incident_file: Path) -> Iterator[World]:
+    """An open service with the run `v7x` and its alert."""
+    with serving(make_settings(tmp_path, incident_file)) as world:
+        yield world
 
 
 @pytest.fixture
@@ -71,15 +117,35 @@ class Server:
         self._thread.start()
         with httpx.Client(base_url=self.url, transport=httpx.HTTPTransport(retries=10)) as client:
             client.get("/healthz")  # the socket listens already: the answer comes once the server is up
+        self.world = World(httpx.Client(base_url=self.url), self.app.state.context)
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.world.client.close()
         self._server.should_exit = True
         self._thread.join(10)
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    """An open service behind a port."""
-    with Server(make_settings(tmp_path)) as server:
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """A headless Chromium. Without one these tests are skipped, but never in CI."""
+    from benchmarks.screenshots import FLAGS, chromium_path
+
+    with sync_playwright() as playwright:
+        try:
+            browser = playwright.chromium.launch(executable_path=chromium_path(), args=FLAGS)
+        except PlaywrightError as error:
+            if os.environ.get("CI"):
+                raise
+            pytest.skip(
+                f"no Chromium to start: install Debian's `chromium`, or set PACENOTE_CHROMIUM ({error.message})"
+            )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, incident_file: Path) -> Iterator[Server]:
+    """An open service behind a port, with the run `v7x` and its alert; its tests name their own runs."""
+    with Server(make_settings(tmp_path_factory.mktemp("server"), incident_file)) as server:
         yield server

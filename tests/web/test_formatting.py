@@ -65,7 +65,7 @@ def test_shares_and_units() -> None:
     assert f.in_unit(-0.5, "nats", [-0.6, -0.4]) == "−0.500 ± 0.100 nats"
     assert f.in_unit(0.25, "share", [0.2, 0.3]) == "25.0\u202f% (20.0\u202f% to 30.0\u202f%)"
     assert f.in_unit("cannot tell yet", "nats") == "cannot tell yet"
-    assert f.in_unit("+0.1 (0 … 0.2)", "nats") == "+0.1 (0 … 0.2) nats"
+    assert f.in_unit("+0.1 (0 … 0.2)", "nats") == "+0.1 (0 to 0.2) nats"
 
 
 def test_spans() -> None:

@@ -1,33 +1,282 @@
-"""Every page of a real service on SQLite."""
+"""Every page of a real service on SQLite: what it says, and that names never become markup."""
 
 from __future__ import annotations
 
+import re
+import time
+from html import unescape
 
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.web.world import World
+from tests.web.world import TRAIN, World
+
+HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e\U0001f4a5"
+FIGURES = ("loss", "gap", "segments", "heldout", "accuracy", "tasks")
+
+
+def text_of(html: str) -> str:
+    """What a reader sees, in one line."""
+    body = html.split("<main", 1)[1].split("</main>", 1)[0]
+    return re.sub(r"[ \n\t]+", " ", unescape(re.sub(r"<[^>]+>", " ", body)))
 
 
 def test_empty_states_say_what_to_do(client: TestClient) -> None:
-    page = client.get("/").text
-    assert "No run yet" in page
-    assert "trainer_hooks.start" in page
-    assert "No alert" in client.get("/alerts").text
-    assert "pacenote reference pull" in client.get("/references").text
+    assert "trainer_hooks.start" in text_of(client.get("/").text)
+    assert "pacenote channel add" in text_of(client.get("/alerts").text)
+    assert "pacenote reference" in text_of(client.get("/references").text)
 
 
-def test_run_page(world: World) -> None:
-    segment = world.start("v7x")
-    world.train(segment, 1, 400)
-    world.judge()
-    answer = world.client.get(f"/runs/{world.run_id('v7x')}")
+def test_list_shows_verdict_progress_and_age(incident: World) -> None:
+    incident.start("waiting")
+    page = incident.client.get("/").text
+    text = text_of(page)
+    assert f"/runs/{incident.run_id('v7x')}" in page
+    assert "Drifting" in text
+    assert "410k tokens · step 400 · 100.0\u202f%" in text
+    assert re.search(r"1 open .*\d\u202fs ago|1 open .*now", text)
+    assert "no data yet" in text
+    assert "never" in text
+
+
+def test_list_is_paged_by_cursor(world: World) -> None:
+    for number in range(51):
+        world.start(f"run {number:02}")
+    first = world.client.get("/").text
+    assert "run 50" in first
+    assert "run 00" not in first
+    older = unescape(re.search(r'rel="next" href="([^"]+)"', first).group(1))  # type: ignore[union-attr]
+    assert "run 00" in world.client.get(older).text
+    assert world.client.get("/?cursor=nonsense").status_code in (400, 422)
+
+
+def test_run_page_answers_whether_it_is_the_same_run(incident: World) -> None:
+    answer = incident.client.get(f"/runs/{incident.run_id('v7x')}")
     assert answer.status_code == 200
-    open("/tmp/page.html","w").write(answer.text)
-    for name in ("loss","gap","segments","heldout","accuracy","tasks"):
-        a = world.client.get(f"/pages/runs/{world.run_id('v7x')}/figures/{name}")
-        assert a.status_code == 200, a.text
-        print(name, len(a.content), [ (p["title"],p["caption"]) for p in a.json()["panels"]], a.json()["note"])
-    al = world.client.get("/api/v1/alerts").json()["items"]
-    print(al)
-    print(world.client.get(f"/api/v1/runs/{world.run_id('v7x')}/verdict").json())
+    text = text_of(answer.text)
+    assert "Is it still the same run? Drifting" in text
+    assert "No longer the same since step 101 103k tokens" in text
+    assert re.search(r"Train gap −0\.3\d\d ± 0\.0\d\d nats tolerance ±0\.\d+", text)
+    assert re.search(r"Held-out change \+0\.\d+ nats [^a-z]*to [^a-z]*, does not follow", text)
+    assert "Repeated rows 100.0\u202f% 800 distinct of 3\u202f200 rows read" in text
+    assert "First cause double shard by factor 4 shown" in text
+    assert "Firing" in text
+    assert "gs://bucket/200" in text
+    assert "410k of 410k tokens · step 400 of 400" in text
+
+
+def test_run_without_data_or_reference_says_so(world: World) -> None:
+    world.start("early")
+    world.start("alone", reference=None)
+    world.start("lost", reference="no-such-reference")
+    assert "No data yet" in text_of(world.client.get(f"/runs/{world.run_id('early')}").text)
+    assert "against no reference" in text_of(world.client.get(f"/runs/{world.run_id('alone')}").text)
+    assert "which is not installed" in text_of(world.client.get(f"/runs/{world.run_id('lost')}").text)
+    for name in ("early", "alone", "lost"):
+        for figure in FIGURES:
+            answer = world.client.get(f"/pages/runs/{world.run_id(name)}/figures/{figure}")
+            assert answer.status_code == 200
+            assert not answer.json()["panels"]
+        assert "log it as train/ce_loss" in world.client.get(f"/pages/runs/{world.run_id(name)}/figures/loss").text
+
+
+@pytest.mark.parametrize("axis", ["tokens", "steps"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_figure_of_a_run(incident: World, axis: str, theme: str) -> None:
+    panels = {}
+    for name in FIGURES:
+        answer = incident.client.get(
+            f"/pages/runs/{incident.run_id('v7x')}/figures/{name}", params={"x": axis, "theme": theme}
+        )
+        assert answer.status_code == 200
+        panels[name] = answer.json()["panels"]
+    assert {name: len(found) for name, found in panels.items()} == dict.fromkeys(FIGURES, 1) | {"tasks": 8}
+    assert all(panel["caption"] for found in panels.values() for panel in found)
+    marks = {shape["name"]: shape for shape in panels["gap"][0]["figure"]["layout"]["shapes"]}
+    scale = 1024 if axis == "tokens" else 1
+    assert marks["onset"]["x0"] == pytest.approx(101 * scale)
+    assert marks["alert"]["x0"] == pytest.approx(400 * scale)
+    low, high = panels["loss"][0]["figure"]["layout"]["xaxis"]["range"]
+    assert low < 1 * scale
+    assert 400 * scale < high < 420 * scale
+
+
+def test_figures_have_a_validator(incident: World) -> None:
+    address = f"/pages/runs/{incident.run_id('v7x')}/figures/loss"
+    first = incident.client.get(address)
+    again = incident.client.get(address, headers={"If-None-Match": first.headers["etag"]})
+    assert again.status_code == 304
+    assert not again.content
+    assert incident.client.get(f"{address}?theme=dark").headers["etag"] != first.headers["etag"]
+
+
+def test_nan_and_infinity_do_not_break_a_run(world: World) -> None:
+    segment = world.start("nan")
+    world.send(
+        segment, [1, 2, 3, 4], {TRAIN: [3.7, "NaN", "Infinity", 3.6], "heldout/lab/ce_loss": [None, "NaN", 3.7, None]}
+    )
+    world.judge()
+    run = world.run_id("nan")
+    assert "Diverged" in text_of(world.client.get(f"/runs/{run}").text)
+    panel = world.client.get(f"/pages/runs/{run}/figures/loss").json()["panels"][0]
+    assert "2 places with NaN or infinity" in panel["caption"]
+    for name in FIGURES:
+        assert world.client.get(f"/pages/runs/{run}/figures/{name}").status_code == 200
+
+
+def test_restart_makes_a_second_segment(world: World) -> None:
+    first = world.start("restarted")
+    world.train(first, 1, 120, double_shard=False)
+    second = world.start("restarted", start_step=100, launch=2)
+    world.train(second, 101, 200, double_shard=False)
+    (panel,) = world.client.get(f"/pages/runs/{world.run_id('restarted')}/figures/segments?x=steps").json()["panels"]
+    assert panel["caption"] == "2 segments, the newest from step 101."
+    assert panel["figure"]["data"][0]["text"] == ["1: 1 × cpu", "2: 1 × cpu"]
+
+
+def test_alert_page(incident: World) -> None:
+    (alert,) = incident.client.get("/api/v1/alerts").json()["items"]
+    text = text_of(incident.client.get(f"/alerts/{alert['id']}").text)
+    assert "Firing" in text
+    assert re.search(r"Causes, most likely first Shown double shard by factor 4 .* Ruled out", text)
+    assert "What to check next" in text
+    assert re.search(r"train gap −0\.3\d+ \(−0\.3\d+ to −0\.3\d+\) nats", text)
+    assert "share of repeated rows 100.0\u202f%" in text
+    assert "Raised" in text
+    assert f"/alerts/{alert['id']}" in incident.client.get("/alerts").text
+
+
+def test_acknowledging_by_the_form(incident: World) -> None:
+    (alert,) = incident.client.get("/api/v1/alerts").json()["items"]
+    address = f"/alerts/{alert['id']}/acknowledge"
+    form = {"by": HOSTILE, "note": "looking"}
+    assert incident.client.post(address, data=form, headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
+    assert incident.client.post(address, data=form).status_code == 403
+    assert incident.client.get("/api/v1/alerts").json()["items"][0]["state"] == "firing"
+    answer = incident.client.post(address, data=form, headers={"Sec-Fetch-Site": "same-origin"})
+    assert answer.status_code == 303
+    page = incident.client.get(answer.headers["location"]).text
+    assert f"by {HOSTILE}: looking" in text_of(page)
+    assert "<script>alert" not in page
+    assert "Acknowledge</button>" not in page
+
+
+def test_references(world: World) -> None:
+    assert "/references/olmo3-7b" in world.client.get("/references").text
+    text = text_of(world.client.get("/references/olmo3-7b").text)
+    assert "1\u202f413\u202f814" in text
+    assert "5.93T" in text
+    assert "No public accuracies exist for these tasks" in text
+    assert "arc_challenge_test_mc_5shot_fast 1\u202f172" in text
+    assert "Assumed: no healthy rerun at this scale is public" in text
+    lab = text_of(world.client.get("/references/lab").text)
+    assert "3 healthy siblings" in lab
+    assert "No public accuracies" not in lab
+    panels = world.client.get("/pages/references/olmo3-7b/figures/stage1").json()["panels"]
+    assert panels[0]["title"] == "stage1: training loss"
+    assert panels[0]["caption"].startswith("3\u202f067 points")
+    assert panels[-1]["title"] == "stage1: learning rate"
+    assert world.client.get("/pages/references/olmo3-7b/figures/stage3").json()["note"]
+
+
+def test_hostile_names_are_shown_as_text_everywhere(world: World) -> None:
+    metric = f"heldout/{HOSTILE}/ce_loss"
+    segment = world.start(HOSTILE, project=HOSTILE, stage=HOSTILE, reference=HOSTILE)
+    world.send(
+        segment,
+        [1, 2, 3],
+        {TRAIN: [3.0, 2.9, 2.8], metric: [3.0, None, 2.9], "downstream/<b>/accuracy": [0.1, 0.2, 0.3]},
+    )
+    world.event(segment, 2, "note", {"text": HOSTILE})
+    world.judge()
+    run = world.run_id(HOSTILE)
+    for address in ("/", f"/runs/{run}", "/alerts"):
+        page = world.client.get(address).text
+        assert "<script>alert" not in page
+        assert "49" not in text_of(page)
+    assert HOSTILE in text_of(world.client.get(f"/runs/{run}").text)
+    links = re.findall(r'href="([^"]*project=[^"]*)"', world.client.get("/").text)
+    assert HOSTILE in text_of(world.client.get(unescape(links[0])).text)
+    for name in FIGURES:
+        answer = world.client.get(f"/pages/runs/{run}/figures/{name}")
+        for panel in answer.json()["panels"]:
+            assert "<script>" not in str(panel["figure"])  # Plotly reads markup; titles and captions are set as text
+    (panel,) = world.client.get(f"/pages/runs/{run}/figures/heldout").json()["panels"]
+    assert panel["title"] == f"Held-out loss: {HOSTILE}"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/runs/nonsense",
+        "/runs/00000000-0000-0000-0000-000000000000",
+        "/alerts/<script>",
+        "/alerts/00000000-0000-0000-0000-000000000000",
+        "/references/none",
+    ],
+)
+def test_what_is_not_there_is_a_page_that_says_so(client: TestClient, address: str) -> None:
+    answer = client.get(address)
+    assert answer.status_code == 404
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "There is no" in text_of(answer.text) or "is no id" in text_of(answer.text)
+    assert "<script>" not in answer.text.split("<main")[1]
+
+
+def test_unknown_figures_are_a_problem_body(incident: World) -> None:
+    for address in (f"/pages/runs/{incident.run_id('v7x')}/figures/none", "/pages/references/none/figures/stage1"):
+        answer = incident.client.get(address)
+        assert answer.status_code == 404
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_pages_carry_a_strict_policy_and_scripts_are_our_own(incident: World) -> None:
+    answer = incident.client.get(f"/runs/{incident.run_id('v7x')}")
+    policy = answer.headers["content-security-policy"]
+    assert "script-src 'self';" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert answer.headers["cache-control"] == "no-store"
+    sources = re.findall(r'(?:src|href)="([^"#]+)"', answer.text)
+    assert sources
+    assert all(source.startswith("/") and not source.startswith("//") for source in sources)
+    assert not re.search(r"<script(?![^>]*src=)", answer.text)
+    assert not re.search(r"\son\w+=", answer.text)
+
+
+def test_scripts_and_styles_are_cached_for_ever(client: TestClient) -> None:
+    page = client.get("/").text
+    files = set(re.findall(r'"(/static/[^"]+)"', page))
+    assert len(files) >= 5
+    for file in files:
+        answer = client.get(file)
+        assert answer.status_code == 200, file
+        assert "immutable" in answer.headers["cache-control"]
+
+
+def test_plotly_comes_from_the_python_package(incident: World) -> None:
+    address = re.search(r'src="(/plotly/[^"]+)"', incident.client.get(f"/runs/{incident.run_id('v7x')}").text).group(1)  # type: ignore[union-attr]
+    answer = incident.client.get(address)
+    assert answer.headers["content-encoding"] == "gzip"
+    assert "immutable" in answer.headers["cache-control"]
+    assert b"plotly.js v" in answer.content[:200]
+    plain = incident.client.get(address, headers={"Accept-Encoding": "identity"})
+    assert plain.content == answer.content
+    assert "content-encoding" not in plain.headers
+    assert "immutable" not in incident.client.get("/plotly/0.0.0/plotly.min.js").headers["cache-control"]
+
+
+def test_under_a_sub_path_every_address_begins_with_it(incident: World) -> None:
+    behind = TestClient(incident.client.app, root_path="/pacenote", follow_redirects=False)  # type: ignore[attr-defined]
+    page = behind.get(f"/pacenote/runs/{incident.run_id('v7x')}").text
+    addresses = re.findall(r'(?:src|href|action|data-figures)="(/[^"]*)"', page)
+    assert len(addresses) > 10
+    assert all(address.startswith("/pacenote/") for address in addresses)
+
+
+def test_age_is_of_the_last_data(incident: World) -> None:
+    moment = re.search(
+        r'<time datetime="([^"]+)" data-age', incident.client.get(f"/runs/{incident.run_id('v7x')}").text
+    )
+    assert moment is not None
+    at = time.mktime(time.strptime(moment.group(1), "%Y-%m-%dT%H:%M:%SZ")) - time.timezone
+    assert abs(time.time() - at) < 60

@@ -113,16 +113,14 @@ class World:
             }
             for metric, curve in self.curves.items():
                 if metric.startswith("downstream/"):
-                    moved = rng.integers(-1, 2, len(evaluated)) / 48
-                    metrics[metric] = [min(max(curve[s] + float(d), 0.0), 1.0) for s, d in zip(evaluated, moved, strict=True)]
+                    moved = zip(evaluated, rng.integers(-1, 2, len(evaluated)) / 48, strict=True)
+                    metrics[metric] = [min(max(curve[s] + float(by), 0.0), 1.0) for s, by in moved]
             self.send(segment, evaluated, metrics)
         self._send_rows(segment, steps, POOL if double_shard else 10_000)
 
     def _send_rows(self, segment: str, steps: list[int], pool: int) -> None:
         for host in range(HOSTS):
-            read = [
-                (s, f"{host} {((s - 1) * ROWS_PER_HOST + k) % pool}") for s in steps for k in range(ROWS_PER_HOST)
-            ]
+            read = [(s, f"{host} {((s - 1) * ROWS_PER_HOST + k) % pool}") for s in steps for k in range(ROWS_PER_HOST)]
             body = {
                 "kind": "rows",
                 "host": host,

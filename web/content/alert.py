@@ -12,7 +12,7 @@ from service.alerts.schemas import ChangeAnswer
 from service.channels.schemas import DeliveryAnswer
 from service.context import Context
 from web import formatting
-from web.content.headline import causes, next_checks, onset
+from web.content.headline import all_evidence, causes, in_order, next_checks, onset
 
 CHANGES = {
     "firing": "Raised",
@@ -63,6 +63,7 @@ class AlertPage:
     causes: Sequence[Mapping[str, Any]]
     next_checks: Sequence[str]
     judgements: Sequence[Mapping[str, Any]]
+    evidence: Sequence[Mapping[str, Any]]
     changes: Sequence[ChangeLine]
     deliveries: Sequence[DeliveryLine]
 
@@ -91,7 +92,8 @@ def alert_page(context: Context, uuid: UUID) -> AlertPage:
         since_tokens=began[1] if began else None,
         causes=causes(alert.judgements),
         next_checks=next_checks(alert.judgements),
-        judgements=[alert.judgements[rule] for rule in alert.rules if rule in alert.judgements],
+        judgements=in_order(alert.judgements),
+        evidence=all_evidence(alert.judgements),
         changes=[_change(change) for change in alert.changes],
         deliveries=[_delivery(delivery) for delivery in alert.deliveries],
     )

@@ -48,7 +48,7 @@ def gap(scene: Scene) -> Group:
         return Group(note="No gap without a reference: start the hook with reference=… to compare.")
     train, _ = read_gap(scene.session, scene.run, TRAIN, MAX_POINTS)
     if train.tolerance is None:
-        return Group(note="No gap yet: the run and its reference share no tokens in their training loss.")
+        return Group(note=f"No gap yet: it needs the run's {TRAIN} at tokens where the reference has it too.")
     metric = next((name for name in heldout_names(scene) if name in scene.view.metrics), None)
     held = read_gap(scene.session, scene.run, metric, MAX_POINTS)[0] if metric else None
     figure = gap_figure(

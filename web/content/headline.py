@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from web import formatting
 Body = Mapping[str, Any]
 
 TONES = {"matching": "ok", "consistent": "ok", "drifting": "warn", "diverged": "bad"}
+RULES = ("repeated_rows", "train_only_drift", "train_drift", "non_finite")  # what tells most comes first
 WEIGHTS = ("shown", "likely", "possible", "ruled out")
 NOT_YET = "cannot tell yet"
 
@@ -55,8 +57,8 @@ def onset(judgements: Mapping[str, Body]) -> tuple[list[float], list[float] | No
 def causes(judgements: Mapping[str, Body]) -> list[Body]:
     """The causes of every rule that says "yes", each once with its strongest weight, most likely first."""
     best: dict[str, Body] = {}
-    for body in judgements.values():
-        for cause in body.get("causes") or () if body.get("state") == "yes" else ():
+    for body in _saying_yes(judgements):
+        for cause in body.get("causes") or ():
             held = best.get(cause["name"])
             if held is None or _rank(cause) < _rank(held):
                 best[cause["name"]] = cause
@@ -64,9 +66,31 @@ def causes(judgements: Mapping[str, Body]) -> list[Body]:
 
 
 def next_checks(judgements: Mapping[str, Body]) -> list[str]:
-    """What to look at next, each once, in the rules' order."""
-    told = (body for body in judgements.values() if body.get("state") == "yes")
+    """What to look at next, each once, the most telling first."""
+    told = _saying_yes(judgements)
     return list(dict.fromkeys(str(check) for body in told for check in body.get("next_checks") or ()))
+
+
+def all_evidence(judgements: Mapping[str, Body]) -> list[Body]:
+    """Every number behind the judgements, each name once."""
+    found: dict[str, Body] = {}
+    for body in in_order(judgements):
+        for item in body.get("evidence") or ():
+            found.setdefault(item["name"], item)
+    return list(found.values())
+
+
+def in_order(judgements: Mapping[str, Body]) -> list[Body]:
+    """The judgements, the most telling rule first."""
+    return [judgements[rule] for rule in sorted(judgements, key=_place)]
+
+
+def _place(rule: str) -> tuple[int, str]:
+    return (RULES.index(rule) if rule in RULES else len(RULES), rule)
+
+
+def _saying_yes(judgements: Mapping[str, Body]) -> list[Body]:
+    return [body for body in in_order(judgements) if body.get("state") == "yes"]
 
 
 def evidence(judgements: Mapping[str, Body], name: str) -> Body | None:
@@ -83,7 +107,9 @@ def _since(judgements: Mapping[str, Body]) -> Fact:
     began = onset(judgements)
     if began is None:
         step = max(body.get("at_step", 0) for body in judgements.values())
-        return Fact("No longer the same since", "no drift seen", f"judged up to step {formatting.step(step)}")
+        known = (judgements.get("train_drift") or {}).get("state") == "no"
+        value = "no drift seen" if known else NOT_YET
+        return Fact("No longer the same since", value, f"judged up to step {formatting.step(step)}" if known else "")
     steps, tokens = began
     note = f"{formatting.span(tokens, 'tokens')} tokens" if tokens else ""
     return Fact("No longer the same since", f"step {formatting.span(steps)}", note, "warn")
@@ -107,12 +133,14 @@ def _heldout(judgements: Mapping[str, Body]) -> Fact:
     text = item["value"]
     if not isinstance(text, str):
         return Fact(label, formatting.in_unit(text, item["unit"]), item["why"])
-    value, _, interval = text.partition(" (")
-    value = value.replace("-", formatting.MINUS)
-    if value[-1:].isdigit():
-        value = f"{value} {item['unit']}"
-    interval = interval.rstrip(")").replace("-", formatting.MINUS).replace(" … ", " to ")
-    return Fact(label, value, interval + (", does not follow" if alone else ""), "warn" if alone else "")
+    numbers = re.search(r"([+-][\d.]+) \(([+-][\d.]+) … ([+-][\d.]+)\)", text)
+    if numbers is None:
+        return Fact(label, text, str(item["why"]).rpartition("; ")[2])
+    value, low, high = (number.replace("-", formatting.MINUS) for number in numbers.groups())
+    if text.startswith(NOT_YET):
+        return Fact(label, NOT_YET, f"{value} ({low} to {high}) {item['unit']}")
+    note = f"{low} to {high}" + (", does not follow" if alone else "")
+    return Fact(label, f"{value} {item['unit']}", note, "warn" if alone else "")
 
 
 def _rows(judgements: Mapping[str, Body]) -> Fact:

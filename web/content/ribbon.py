@@ -22,7 +22,8 @@ def segments(scene: Scene) -> Group:
         return Group()
     newest = float(scene.ruler.steps[-1])
     bars = [_bar(scene, row, number, newest) for number, row in enumerate(live, 1)]
-    words = f"{len(live)} segment{'s' if len(live) != 1 else ''}"
+    newest_start = formatting.step(live[-1].segment.start_step + 1)
+    words = f"{len(live)} segment{'s' if len(live) != 1 else ''}, the newest from step {newest_start}"
     superseded = len(rows) - len(live)
     if superseded:
         words += f", {superseded} more wholly superseded by later starts"

@@ -19,12 +19,11 @@ from service.judgements.repository import JudgementRepository
 from service.runs.endpoints import read_run
 from service.runs.repository import RunRepository
 from service.runs.schemas import RunDetail, RunReference
-from web.content.headline import TONES, Fact, facts
+from web.content.headline import TONES, Fact, facts, in_order
 from web.content.runs import share_of
 
 EVENTS = 50
 ALERTS = 20
-RULES = ("train_drift", "train_only_drift", "repeated_rows", "non_finite")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +95,9 @@ def run_page(context: Context, uuid: UUID) -> RunPage:
         last_data_at=run.last_data_at,
         finished=_finished(run),
         alerts=sorted(alerts, key=lambda alert: alert.state == "resolved"),
-        judgements=[bodies[rule] for rule in sorted(bodies, key=_order)],
+        judgements=in_order(bodies),
         events=events,
     )
-
-
-def _order(rule: str) -> tuple[int, str]:
-    return (RULES.index(rule) if rule in RULES else len(RULES), rule)
 
 
 def _summary(run: RunDetail) -> str:

@@ -73,7 +73,7 @@ def accuracy_figure(
     if reference is not None and len(reference.x):
         if tolerance is not None:
             low, high = reference.value - tolerance, reference.value + tolerance
-            name = f"tolerance ±{tolerance:.2g}"
+            name = f"tolerance ±{tolerance:.3g}"
             traces += band(reference.x, low, high, fade(palette.tolerance, 0.22), name=name)
             drawn.append(Curve(reference.x, reference.value, low, high, ~np.isfinite(reference.value)))
         marker = {"color": palette.reference, "symbol": "circle-open", "size": 5}

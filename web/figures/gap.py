@@ -88,7 +88,7 @@ def gap_figure(
     )
     traces: list[Trace] = []
     if tolerance is not None:  # in the legend only: the band itself spans the whole picture
-        traces.append(_key(f"tolerance ±{tolerance:.2g}", palette))
+        traces.append(_key(f"tolerance ±{tolerance:.3g}", palette))
     if len(train.x):
         if len(train.x) > 1:
             traces += band(train.x, train.low, train.high, fade(palette.run, 0.25))

@@ -29,7 +29,7 @@ def heldout_figure(
     if reference is not None and len(reference):
         if tolerance is not None:
             low, high = reference.mean - tolerance, reference.mean + tolerance
-            name = f"tolerance ±{tolerance:.2g}"
+            name = f"tolerance ±{tolerance:.3g}"
             traces += band(reference.x, low, high, fade(palette.tolerance, 0.22), name=name)
         traces.append(
             line(

@@ -86,6 +86,7 @@ def frame(
         "showlegend": legend,
         "legend": {
             "orientation": "h",
+            "itemwidth": 30,
             "x": 0,
             "y": 1.0,
             "xanchor": "left",
@@ -93,19 +94,21 @@ def frame(
             "font": {"size": 11, "color": palette.ink},
             "bgcolor": "rgba(0,0,0,0)",
         },
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": palette.muted, "activecolor": palette.ink},
         "separators": f".{THIN_SPACE}",
         "uirevision": axis,
         "shapes": [],
         "annotations": [],
     }
     for mark in marks:
-        add_mark(layout, mark, palette)
+        add_mark(layout, mark, palette, x_range)
     return layout
 
 
-def add_mark(layout: dict[str, Any], mark: Mark, palette: Palette) -> None:
+def add_mark(layout: dict[str, Any], mark: Mark, palette: Palette, x_range: tuple[float, float] | None = None) -> None:
     """Shade an alert's onset interval, draw its latest edge, and draw where it was raised."""
     low, high = mark.onset
+    late = x_range is not None and high > (x_range[0] + x_range[1]) / 2  # the label then stands to the left of the line
     tall: dict[str, Any] = {"yref": "paper", "y0": 0, "y1": 1}
     layout["shapes"] += [
         {
@@ -141,9 +144,9 @@ def add_mark(layout: dict[str, Any], mark: Mark, palette: Palette) -> None:
             "x": high,
             "y": 1,
             "yref": "paper",
-            "xanchor": "left",
+            "xanchor": "right" if late else "left",
             "yanchor": "top",
-            "xshift": 4,
+            "xshift": -4 if late else 4,
             "showarrow": False,
             "align": "left",
             "text": plain(mark.label),

@@ -40,7 +40,7 @@ def loss_figure(
                 center.mean - tolerance,
                 center.mean + tolerance,
                 fade(palette.tolerance, 0.22),
-                name=f"tolerance ±{tolerance:.2g}",
+                name=f"tolerance ±{tolerance:.3g}",
             )
         traces += spread(reference, fade(palette.reference, 0.18))
         traces += _lines(reference, reference_means, reference_name, palette.reference, "dash")

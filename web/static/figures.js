@@ -3,17 +3,19 @@ import { get } from "./fetching.js";
 import { theme } from "./theme-button.js";
 import * as address from "./address.js";
 
-const CONFIG = { displaylogo: false, responsive: true, displayModeBar: "hover",
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "toImage", "zoomIn2d", "zoomOut2d"] };
 const touch = matchMedia("(pointer: coarse)").matches;
-const plots = new Set();
-let zoom = address.zoom();  // [low, high] chosen by the reader on the horizontal axis, or null
-let view = 0;               // counts resets: Plotly keeps a chosen vertical range as long as it stays the same
-let following = false;      // while other figures follow a zoom, their own events are not news
+const CONFIG = { displaylogo: false, responsive: true, displayModeBar: touch ? false : "hover",
+  modeBarButtons: [["zoom2d", "pan2d", "resetScale2d"]] };
+const SHARED = "";  // the figures of a run share one horizontal range, kept in the address; other groups have their own
+const plots = new Map();  // plot -> what it shares its range with
+const zooms = new Map();  // the same -> [low, high] chosen by the reader
+let view = 0;             // counts resets: Plotly keeps a chosen vertical range as long as it stays the same
+let following = false;    // while other figures follow a zoom, their own events are not news
+if (address.zoom()) zooms.set(SHARED, address.zoom());
 
 /** Fetch and draw every group of figures on the page. */
 export async function drawFigures() {
-  if (!zoom) view += 1;
+  if (!zooms.size) view += 1;
   const groups = [...document.querySelectorAll("[data-figures]")];
   const results = await Promise.allSettled(groups.map(drawGroup));
   const failed = results.find((result) => result.status === "rejected");
@@ -31,7 +33,9 @@ async function drawGroup(group) {
   }
   const wanted = new Set(answer.panels.map((panel) => panel.id));
   for (const old of [...group.children]) if (!wanted.has(old.dataset.panel)) remove(old);
-  for (const panel of answer.panels) await drawPanel(group, panel);
+  const known = new Map([...group.children].map((child) => [child.dataset.panel, child]));
+  for (const panel of answer.panels) if (!known.has(panel.id)) known.set(panel.id, group.appendChild(build(panel.id)));
+  for (const panel of answer.panels) await drawPanel(group, known.get(panel.id), panel);  // all in place: widths are final
   if (answer.note) say(group, answer.note);
   group.dataset.state = "drawn";
 }
@@ -51,9 +55,7 @@ function remove(element) {
   element.remove();
 }
 
-async function drawPanel(group, panel) {
-  let element = [...group.children].find((child) => child.dataset.panel === panel.id);
-  if (!element) element = group.appendChild(build(panel.id));
+async function drawPanel(group, element, panel) {
   element.querySelector(".title").textContent = panel.title;
   element.querySelector(".caption").textContent = panel.caption;
   const plot = element.querySelector(".plot");
@@ -61,7 +63,9 @@ async function drawPanel(group, panel) {
   const { data, layout } = panel.figure;
   layout.height = parseInt(getComputedStyle(group).getPropertyValue("--height"), 10);
   layout.dragmode = touch ? false : "zoom";
-  if (zoom) layout.xaxis.range = [...zoom];
+  if (plot.clientWidth < 420) Object.assign(layout.legend, { font: { ...layout.legend.font, size: 10 }, x: -0.18 });
+  const scope = group.dataset.zoom === "own" ? group.id : SHARED;
+  if (zooms.has(scope)) layout.xaxis.range = [...zooms.get(scope)];
   layout.xaxis.uirevision = layout.yaxis.uirevision = `${address.axis()} ${view}`;
   following = true;
   try {
@@ -70,9 +74,9 @@ async function drawPanel(group, panel) {
     following = false;
   }
   if (!plots.has(plot)) {
-    plots.add(plot);
+    plots.set(plot, scope);
     plot.on("plotly_relayout", (change) => follow(plot, change));
-    plot.on("plotly_doubleclick", () => { reset(); return false; });
+    plot.on("plotly_doubleclick", () => { reset(scope); return false; });
   }
 }
 
@@ -86,26 +90,29 @@ function build(id) {
 
 function follow(plot, change) {
   if (following || !Object.keys(change).some((key) => key.startsWith("xaxis"))) return;
-  if (change["xaxis.autorange"]) return void reset();
-  zoom = plot.layout.xaxis.range.map(Number);
-  address.setZoom(zoom);
+  const scope = plots.get(plot);
+  if (change["xaxis.autorange"]) return void reset(scope);
+  const zoom = plot.layout.xaxis.range.map(Number);
+  zooms.set(scope, zoom);
+  if (scope === SHARED) address.setZoom(zoom);
   showReset();
   following = true;
-  const others = [...plots].filter((other) => other !== plot);
+  const others = [...plots.keys()].filter((other) => other !== plot && plots.get(other) === scope);
   Promise.all(others.map((other) => Plotly.relayout(other, { "xaxis.range": [...zoom] }))).finally(() => { following = false; });
 }
 
-/** Back to the whole run in every figure. */
-export function reset() {
-  zoom = null;
-  address.setZoom(null);
+/** Back to the whole range in all figures that share it. */
+function reset(scope) {
+  zooms.delete(scope);
+  if (scope === SHARED) address.setZoom(null);
+  view += 1;
   showReset();
   return drawFigures().catch(() => {});
 }
 
 function showReset() {
   const button = document.getElementById("reset");
-  if (button) button.hidden = zoom === null;
+  if (button) button.hidden = !zooms.has(SHARED);
 }
 
 /** Buttons that choose the axis, and the one that ends a zoom. */
@@ -117,9 +124,9 @@ export function startFigures() {
       for (const other of document.querySelectorAll("[data-axis]")) {
         other.setAttribute("aria-pressed", String(other === button));
       }
-      reset();
+      reset(SHARED);
     });
   }
-  document.getElementById("reset")?.addEventListener("click", reset);
+  document.getElementById("reset")?.addEventListener("click", () => reset(SHARED));
   showReset();
 }

@@ -1,6 +1,6 @@
 // What changed, as it happens: server-sent events, polling where they fail, nothing at all while the tab is hidden.
 const KINDS = ["points", "verdict", "alert", "run", "delivery"];
-const PAUSE = 1000;   // at least so many ms between two refreshes
+const PAUSE = 1000;   // at least so many ms between two refreshes, and three times as long as the last one took
 const POLL = 10000;   // without a stream, ask so often
 const RETRY = 30000;  // and try the stream again so often
 
@@ -27,6 +27,7 @@ export function listen(run, refresh) {
     timer = 0;
     busy = true;
     due = false;
+    const began = Date.now();
     try {
       await refresh();
       if (!source || source.readyState !== EventSource.OPEN) say("polling", "Polling");
@@ -34,7 +35,7 @@ export function listen(run, refresh) {
       say("lost", error.status === 401 ? "Signed out" : "No connection");
     }
     busy = false;
-    last = Date.now();
+    last = Math.max(Date.now(), began + 3 * (Date.now() - began) - PAUSE);
     if (due) changed();
   }
 

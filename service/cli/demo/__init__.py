@@ -11,10 +11,12 @@ from typing import Annotated, Any
 
 import httpx
 import typer
-from rich.console import Console
+from rich.console import Console, Group
+from rich.markup import escape
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from service.cli.demo.outcome import complaints
 from service.cli.demo.processes import DemoError, ServiceChild, TrainerChild, port_is_free
@@ -144,7 +146,7 @@ class Demo:
         answer = httpx.get(f"{url}/api/v1/runs", params={"project": "lab", "role": "reproduction"}, timeout=10)
         answer.raise_for_status()
         runs = [run for run in answer.json()["items"] if run["name"] == self.name]
-        return runs[0] if runs else None
+        return httpx.get(f"{url}/api/v1/runs/{runs[0]['id']}", timeout=10).raise_for_status().json() if runs else None
 
     def _pending(self, url: str) -> bool:
         channels = httpx.get(f"{url}/api/v1/channels", timeout=10).json()["items"]
@@ -160,11 +162,14 @@ class Demo:
         self.messages.append(message)
         data = message.body["data"]
         lines = Table.grid(padding=(0, 2))
+        lines.add_column(style="dim", no_wrap=True)
+        lines.add_column(overflow="fold")
         for fact in data["facts"]:
-            lines.add_row(f"[dim]{fact['label']}[/]", fact["text"])
-        lines.add_row("[dim]Page[/]", data["alert"]["url"])
+            lines.add_row(fact["label"], escape(fact["text"]))
+        lines.add_row("Page", data["alert"]["url"])
         style = {"alert.firing": "red", "alert.updated": "yellow"}.get(message.body["type"], "green")
-        self.console.print(Panel(lines, title=data["title"], border_style=style))
+        words = Text(data["title"], style=f"bold {style}")
+        self.console.print(Panel(Group(words, "", lines), title=message.body["type"], border_style=style))
         seal = "signature verified" if message.genuine else "[red]signature wrong[/]"
         self.console.print(f"[green]✔[/] the chat receiver got {message.body['type']} ({seal})")
         return True
@@ -177,5 +182,5 @@ class Demo:
             self.console.print(f"[red]✘[/] {complaint}")
         if not found:
             right = "nothing was alerted" if self.healthy else "the right alert was delivered"
-            self.console.print(f"[green]✔[/] {right}; verdict: [bold]{run['verdict']}[/]")
+            self.console.print(f"[green]✔[/] {right}; verdict: [bold]{run['verdict']['state']}[/]")
         return found

@@ -1,12 +1,12 @@
-"""The declarative base: constraint names are fixed from the first day, so that every migration can name what it changes."""
+"""The declarative base: constraint names are fixed from the first day, so that migrations can name what they change."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import JSON, BigInteger, Float, LargeBinary, MetaData
 from sqlalchemy.orm import DeclarativeBase
-from sqlalchemy.types import Double, Integer
+from sqlalchemy.types import Double, Integer, TypeEngine
 
 NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -18,7 +18,7 @@ NAMING = {
 
 # SQLite counts rows by INTEGER PRIMARY KEY alone; elsewhere keys are 64 bits wide.
 Key = BigInteger().with_variant(Integer(), "sqlite")
-Real = Double().with_variant(Float(), "sqlite")
+Real = cast("TypeEngine[float]", Double().with_variant(Float(), "sqlite"))
 Json = JSON()
 Blob = LargeBinary()
 

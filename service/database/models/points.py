@@ -83,7 +83,7 @@ class Chunk(Base):
 
 
 class Fingerprint(Base):
-    """Sampled hashes that one host sent at once: steps int64 and hashes uint64 in parallel, packed; runs of steps seen."""
+    """Sampled hashes that one host sent at once, in parallel with their steps, and the runs of steps it saw."""
 
     __tablename__ = "fingerprint"
     __table_args__ = (Index("ix_fingerprint_run_id_kind_id", "run_id", "kind", "id"),)
@@ -96,8 +96,8 @@ class Fingerprint(Base):
     set_name: Mapped[str | None] = mapped_column(String(256))
     sample: Mapped[int] = mapped_column(BigInteger)
     points: Mapped[int]
-    steps: Mapped[bytes]
-    hashes: Mapped[bytes]
+    steps: Mapped[bytes]  # int64 (n,), by pcodec
+    hashes: Mapped[bytes]  # uint64 (n,), little endian: nothing makes them shorter
     seen: Mapped[bytes]  # int64 (m, 3): from_step, to_step, rows per step
 
 

@@ -13,7 +13,8 @@ from sqlalchemy.orm import Session
 from service.alerts.message import AlertLabel, RunLabel, compose
 from service.channels.outbox import enqueue
 from service.database.engine import reading, writing
-from service.database.models import Alert, AlertChange, Channel, Delivery, DeliveryAttempt, Project, Runfrom service.detect.judgement import Judgement
+from service.database.models import Alert, AlertChange, Channel, Delivery, DeliveryAttempt, Project, Run
+from service.detect.judgement import Judgement
 from service.judgements.bodies import to_body
 
 SECRET = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -26,14 +27,20 @@ class DeliveryWorld:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         with writing(engine) as session:
-            project = Project(slug="p", created_at=0.0)
-            session.add(project)
-            session.flush()
-            self.run = Run(uuid=uuid4(), project_id=project.id, name="r", stage="s", role="reproduction",
-                           reference="lab", token_offset=0.0, created_at=0.0)  # fmt: skip
-            session.add(self.run)
-            session.flush()
-            self.project_id, self.run_id = project.id, self.run.id
+            found = session.scalars(select(Run)).first()
+            self.run = found or self._new_run(session)
+            self.project_id, self.run_id = self.run.project_id, self.run.id
+
+    @staticmethod
+    def _new_run(session: Session) -> Run:
+        project = Project(slug="p", created_at=0.0)
+        session.add(project)
+        session.flush()
+        run = Run(uuid=uuid4(), project_id=project.id, name="r", stage="s", role="reproduction", reference="lab",
+                  token_offset=0.0, created_at=0.0)  # fmt: skip
+        session.add(run)
+        session.flush()
+        return run
 
     def channel(self, url: str, kind: str = "webhook", name: str | None = None) -> int:
         with writing(self.engine) as session:
@@ -84,6 +91,13 @@ class DeliveryWorld:
             delivery = session.get_one(Delivery, delivery_id)
             for name, value in values.items():
                 setattr(delivery, name, value)
+
+    def failed(self, delivery_id: int) -> None:
+        """One attempt was made and was the last."""
+        with writing(self.engine) as session:
+            delivery = session.get_one(Delivery, delivery_id)
+            delivery.state, delivery.attempts = "failed", 1
+            session.add(DeliveryAttempt(delivery_id=delivery_id, number=1, at=0.0, seconds=0.1, status=500, error="no"))
 
     def get_channel(self, channel_id: int) -> Channel:
         with Session(self.engine, expire_on_commit=False) as session:

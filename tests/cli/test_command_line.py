@@ -1,0 +1,103 @@
+"""What holds for every command: help with an example, and wrong use in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from service.cli import main as command_line
+from service.cli.main import app, main
+
+runner = CliRunner()
+EXPECTED = {
+    "demo",
+    "serve",
+    "worker",
+    "replay",
+    "sync",
+    "reference list",
+    "reference show",
+    "channel add",
+    "channel list",
+    "channel test",
+    "channel remove",
+    "lab record",
+    "database upgrade",
+    "database current",
+}
+
+
+def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield words
+        return
+    for name, child in inner.items():
+        yield from commands(child, (*words, name))
+
+
+ALL = list(commands(typer.main.get_command(app)))
+
+
+def test_every_command_is_there() -> None:
+    assert {" ".join(words) for words in ALL} == EXPECTED
+
+
+@pytest.mark.parametrize("words", [(), *ALL, ("reference",), ("channel",), ("lab",), ("database",)], ids=" ".join)
+def test_help_with_an_example(words: tuple[str, ...]) -> None:
+    result = runner.invoke(app, [*words, "--help"])
+    assert result.exit_code == 0
+    assert "Example: pacenote " + (words[0] if words else "") in result.output
+    assert "Usage:" in result.output
+
+
+def test_the_handbook_names_every_command() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
+    for words in ALL:
+        assert f"pacenote {' '.join(words)}" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bogus"], "No such command 'bogus'"),
+        (["serve", "--port", "x"], "Invalid value for '--port'"),
+        (["serve", "--nothing"], "No such option: --nothing"),
+        (["replay"], "Missing"),
+        (["channel"], "Missing command"),
+        (["channel", "add", "name", "pigeon", "http://x"], "Invalid value"),
+    ],
+)
+def test_wrong_use_is_one_line(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command_line.sys, "argv", ["pacenote", *arguments])
+    assert main() == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("pacenote: ")
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_no_arguments_show_the_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(command_line.sys, "argv", ["pacenote"])
+    assert main() == 0
+    assert "Commands:" in capsys.readouterr().out
+
+
+def test_help_loads_nothing_heavy() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, service.cli.main\n"
+        "print([name for name in ('numpy', 'pandas', 'sqlalchemy', 'fastapi', 'jax', 'plotly') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

@@ -1,0 +1,118 @@
+"""The event stream of a real server process: what it carries, what it leaves out, and that it ends with the server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from service.ingest.segments import run_uuid
+
+
+class Service:
+    """`pacenote serve` in a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "service.cli.main", "serve", "--port", "0", "--no-worker"],
+            env=os.environ | {"PACENOTE_DATABASE_URL": f"sqlite:///{folder / 'events.db'}", "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().split()[-1]
+        self.http = httpx.Client(base_url=f"{self.url}/api/v1", timeout=30)
+
+    def start(self, project: str, run: str) -> str:
+        segment = str(uuid4())
+        body: dict[str, Any] = {"process": 0, "seq": 0, "sent_at": time.time(), "project": project, "run": run}
+        body |= {"role": "reproduction", "stage": "stage1", "kind": "trainer", "start_step": 0, "tokens_per_step": 8}
+        body |= {"topology": {}, "config": {}, "versions": {}, "sample_rows": 1, "started_at": time.time()}
+        assert self.http.put(f"/segments/{segment}", json=body).status_code == 202
+        return segment
+
+    def log(self, segment: str, step: int) -> None:
+        body = {"process": 0, "seq": step, "sent_at": time.time(), "steps": [step], "times": [time.time()]}
+        answer = self.http.post(f"/segments/{segment}/batches", json=body | {"metrics": {"train/ce_loss": [1.0]}})
+        assert answer.status_code == 202
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    service = Service(tmp_path_factory.mktemp("events"))
+    yield service
+    service.http.close()
+    service.process.kill()
+    service.process.wait(30)
+
+
+def events(lines: Iterator[str]) -> Iterator[dict[str, str]]:
+    """Whole events of a stream, as field -> text; comments are field ""."""
+    current: dict[str, str] = {}
+    for line in lines:
+        if line:
+            name, _, value = line.partition(":")
+            current[name] = value.strip()
+        elif current:
+            yield current
+            current = {}
+
+
+def test_a_stream_of_one_run(service: Service) -> None:
+    mine, other = service.start("p", "mine"), service.start("q", "other")
+    run = str(run_uuid("p", "mine", "stage1"))
+    with httpx.stream("GET", f"{service.url}/api/v1/events", params={"run": run}, timeout=30) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.headers["x-accel-buffering"] == "no"
+        stream = events(answer.iter_lines())
+        first = next(stream)
+        assert int(first["retry"]) > 0, "the stream is open once the first event came"
+        service.log(other, 1)
+        service.log(mine, 2)
+        service.log(mine, 3)
+        heard = [event for event in (next(stream), next(stream)) if event.get("event") == "points"]
+    bodies = [json.loads(event["data"]) for event in heard]
+    assert [(body["run"], body["project"]) for body in bodies] == [(run, "p")] * 2
+    numbers = [int(event["id"]) for event in heard]
+    assert numbers[0] < numbers[1]
+
+
+def test_a_stream_of_one_project(service: Service) -> None:
+    mine, other = service.start("p", "mine"), service.start("q", "other")
+    with httpx.stream("GET", f"{service.url}/api/v1/events", params={"project": "q"}, timeout=30) as answer:
+        stream = events(answer.iter_lines())
+        next(stream)
+        service.log(mine, 1)
+        service.log(other, 2)
+        assert json.loads(next(stream)["data"])["project"] == "q"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_streams_end_with_the_server(tmp_path: Path, number: signal.Signals) -> None:
+    service = Service(tmp_path)
+    with httpx.stream("GET", f"{service.url}/api/v1/events", timeout=30) as answer:
+        stream = events(answer.iter_lines())
+        next(stream)
+        service.process.send_signal(number)
+        assert list(stream) == [], "the stream is ended, not cut off"
+    assert service.process.wait(30) == 0
+    out, _ = service.process.communicate()
+    assert "Traceback" not in out
+    service.http.close()
+
+
+def test_a_run_that_is_no_id(service: Service) -> None:
+    answer = service.http.get("/events", params={"run": "mine"})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == "query.run"

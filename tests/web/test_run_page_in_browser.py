@@ -1,0 +1,221 @@
+"""The pages in a real browser: figures, live data, zoom, themes, a phone's width, signing in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+from pydantic import SecretStr
+
+from tests.web.conftest import TOKEN, Server, make_settings
+
+WAIT = 20_000
+# What Plotly holds of one figure: its data as arrays, its layout, and the range on screen.
+FIGURE = """group => {
+  const plot = document.querySelector(`#figures-${group} .plot`);
+  const trace = plot._fullData.findLast(t => t.name === 'run' || t.name === 'train gap');
+  return { xs: Array.from(trace.x), range: [...plot.layout.xaxis.range], shapes: plot.layout.shapes,
+           ink: plot.layout.font.color, drawn: plot.querySelectorAll('.shapelayer path').length };
+}"""
+HIDE = """hidden => {
+  Object.defineProperty(document, 'hidden', { get: () => hidden, configurable: true });
+  document.dispatchEvent(new Event('visibilitychange'));
+}"""
+KEEP_STREAMS = """
+  const Real = EventSource;
+  window.streams = [];
+  window.EventSource = class extends Real { constructor(url) { super(url); streams.push(this); } };
+"""
+DRAWN = "() => [...document.querySelectorAll('[data-figures]')].every(group => group.dataset.state === 'drawn')"
+
+
+class Visit:
+    """A page that remembers what went wrong in it."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.errors: list[str] = []
+        page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+
+    def go(self, address: str) -> Page:
+        """Load a page and wait until its figures are drawn."""
+        self.page.goto(address)
+        self.page.wait_for_function(DRAWN, timeout=WAIT)
+        return self.page
+
+
+@pytest.fixture(scope="module")
+def desk(chromium: Browser) -> Iterator[BrowserContext]:
+    """A desktop browser; its pages share what it has cached."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def visit(desk: BrowserContext) -> Iterator[Visit]:
+    """A new page; whatever it writes to the console as an error fails the test."""
+    visit = Visit(desk.new_page())
+    yield visit
+    visit.page.close()
+    assert not visit.errors
+
+
+def address(server: Server, name: str = "v7x") -> str:
+    return f"{server.url}/runs/{server.world.run_id(name)}"
+
+
+def alert_id(server: Server) -> str:
+    world = server.world
+    (alert,) = world.client.get("/api/v1/alerts", params={"run": world.run_id("v7x")}).json()["items"]
+    return alert["id"]
+
+
+def test_figures_are_drawn_and_the_alert_is_marked_at_its_onset(server: Server, visit: Visit) -> None:
+    page = visit.go(address(server))
+    assert page.locator(".panel .main-svg").count() >= 13
+    for plot in page.locator(".plot").all():
+        assert plot.get_attribute("role") == "img"
+        assert len(plot.get_attribute("aria-label") or "") > 20
+    figure = page.evaluate(FIGURE, "gap")
+    marks = {shape["name"]: shape["x0"] for shape in figure["shapes"]}
+    assert marks["onset"] == pytest.approx(101 * 1024)
+    assert marks["alert"] == pytest.approx(400 * 1024)
+    assert figure["drawn"] >= 5
+    line = page.locator("#figures-gap .shapelayer path").evaluate_all(
+        """(paths) => { const plot = paths[0].closest('.plot'), axis = plot._fullLayout.xaxis;
+             const want = plot.getBoundingClientRect().left + axis._offset + axis.d2p(101 * 1024);
+             return Math.min(...paths.map(p => Math.abs(p.getBoundingClientRect().left - want))); }"""
+    )
+    assert line < 3  # pixels
+    expect(page.locator("#live")).to_have_text("Live", timeout=WAIT)
+
+
+def test_new_data_arrives_without_reload_and_keeps_the_zoom(server: Server, visit: Visit) -> None:
+    world = server.world
+    segment = world.start("live")
+    world.train(segment, 1, 150)
+    page = visit.go(address(server, "live"))
+    expect(page.locator("#live")).to_have_text("Live", timeout=WAIT)
+    page.evaluate("window.sameDocument = true")
+    assert len(page.evaluate(FIGURE, "loss")["xs"]) > 0
+    page.evaluate("Plotly.relayout(document.querySelector('#figures-loss .plot'), {'xaxis.range': [20480, 61440]})")
+    page.wait_for_function(f"() => ({FIGURE})('gap').range[1] === 61440", timeout=WAIT)  # the others follow
+    assert "from=20480.00&to=61440.00" in page.url
+
+    world.train(segment, 151, 300)
+    world.judge()
+    server.app.state.context.broker.publish("verdict", {"run": world.run_id("live"), "project": "lab"})
+    page.wait_for_function(f"() => ({FIGURE})('gap').xs.at(-1) > 250 * 1024", timeout=WAIT)
+    expect(page.locator("#headline")).to_contain_text("step 300 of 400", timeout=WAIT)
+    expect(page.locator("#headline")).to_contain_text("double shard by factor 4", timeout=WAIT)
+    assert page.evaluate(FIGURE, "loss")["range"] == [20480, 61440]
+    assert page.evaluate("window.sameDocument") is True
+
+    page.get_by_role("button", name="Reset zoom").click()
+    page.wait_for_function(f"() => ({FIGURE})('loss').range[1] > 300 * 1024", timeout=WAIT)
+    assert "from=" not in page.url
+
+
+def test_axis_is_part_of_the_address_and_works_by_keyboard(server: Server, visit: Visit) -> None:
+    page = visit.go(address(server))
+    page.get_by_role("button", name="Steps").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function(f"() => ({FIGURE})('loss').xs.at(-1) === 400", timeout=WAIT)
+    assert page.url.endswith("?x=steps")
+    page = visit.go(page.url)
+    assert page.evaluate(FIGURE, "loss")["xs"][-1] == 400
+    assert page.get_by_role("button", name="Steps").get_attribute("aria-pressed") == "true"
+
+
+def test_theme_is_the_system_s_until_chosen_and_then_remembered(server: Server, chromium: Browser) -> None:
+    context = chromium.new_context(color_scheme="dark")
+    visit = Visit(context.new_page())
+    page = visit.go(address(server))
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert page.evaluate(FIGURE, "loss")["ink"] == "#e6e9ed"
+    page.get_by_role("button", name="Theme: as the system").click()
+    page.wait_for_function(f"() => ({FIGURE})('loss').ink === '#1b1f24'", timeout=WAIT)
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
+    page.reload()
+    page.wait_for_function(DRAWN, timeout=WAIT)
+    assert page.evaluate(FIGURE, "loss")["ink"] == "#1b1f24"
+    expect(page.get_by_role("button", name="Theme: light")).to_be_visible()
+    context.close()
+    assert not visit.errors
+
+
+def test_without_a_stream_it_polls(server: Server, chromium: Browser) -> None:
+    context = chromium.new_context()
+    page = context.new_page()
+    page.route("**/api/v1/events", lambda route: route.abort())
+    Visit(page).go(address(server))
+    expect(page.locator("#live")).to_have_text("Polling", timeout=WAIT)
+    context.close()
+
+
+def test_a_hidden_tab_is_quiet_and_catches_up_when_shown(server: Server, visit: Visit) -> None:
+    world = server.world
+    segment = world.start("hidden")
+    world.train(segment, 1, 60)
+    visit.page.add_init_script(KEEP_STREAMS)
+    page = visit.go(address(server, "hidden"))
+    expect(page.locator("#live")).to_have_text("Live", timeout=WAIT)
+    page.wait_for_load_state("networkidle")
+    asked: list[str] = []
+    page.evaluate(HIDE, True)
+    assert page.evaluate("streams.map(stream => stream.readyState)") == [2]  # closed
+    page.on("request", lambda request: asked.append(request.url))
+    world.train(segment, 61, 120)
+    page.evaluate("fetch('/healthz')")  # a full turn through browser and server, after the news
+    page.wait_for_load_state("networkidle")
+    assert [url for url in asked if "/healthz" not in url] == []
+    page.evaluate(HIDE, False)
+    page.wait_for_function(f"() => ({FIGURE})('loss').xs.at(-1) === 120 * 1024", timeout=WAIT)
+
+
+def test_a_phone_needs_no_sideways_scrolling(server: Server, chromium: Browser) -> None:
+    world = server.world
+    long = "a" * 200 + "<script>alert(1)</script>"
+    segment = world.start(long, project=long, stage=long)
+    world.train(segment, 1, 60)
+    world.send(segment, [60], {"heldout/" + "h" * 200 + "/ce_loss": [3.0]})
+    context = chromium.new_context(viewport={"width": 375, "height": 812}, is_mobile=True, has_touch=True)
+    visit = Visit(context.new_page())
+    paths = ["/", "/alerts", f"/alerts/{alert_id(server)}", "/references", "/references/lab", "/references/olmo3-7b"]
+    for path in [*paths, f"/runs/{world.run_id('v7x')}", f"/runs/{world.run_id(long)}"]:
+        page = visit.go(server.url + path)
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= 375, f"{path} is {width} wide"
+    context.close()
+    assert not visit.errors
+
+
+def test_acknowledging_an_alert(server: Server, visit: Visit) -> None:
+    page = visit.go(f"{server.url}/alerts/{alert_id(server)}")
+    page.get_by_label("Your name").fill("Ada")
+    page.get_by_role("button", name="Acknowledge").click()
+    expect(page.locator(".history")).to_contain_text("Acknowledged by Ada", timeout=WAIT)
+    assert server.world.client.get(f"/api/v1/alerts/{alert_id(server)}").json()["state"] == "acknowledged"
+
+
+def test_a_link_in_a_chat_opens_the_page_for_whoever_is_signed_in(
+    tmp_path: Path, incident_file: Path, chromium: Browser
+) -> None:
+    """localhost and 127.0.0.1 are two sites to a browser: the strict cookie is not sent along with the click."""
+    with Server(make_settings(tmp_path, incident_file, token=SecretStr(TOKEN))) as server:
+        context = chromium.new_context()
+        page = context.new_page()
+        page.goto(f"{server.url}/alerts")
+        page.get_by_label("Token").fill(TOKEN)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("heading", name="Alerts")).to_be_visible(timeout=WAIT)
+        other = server.url.replace("127.0.0.1", "localhost")
+        page.goto(f"{other}/")  # another site, where nobody is signed in
+        page.evaluate("href => { document.body.innerHTML = `<a href='${href}'>the alert</a>` }", f"{server.url}/alerts")
+        page.get_by_role("link", name="the alert").click()
+        expect(page.get_by_role("heading", name="Alerts")).to_be_visible(timeout=WAIT)
+        context.close()

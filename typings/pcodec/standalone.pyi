@@ -1,0 +1,9 @@
+from typing import Any
+
+from numpy.typing import NDArray
+
+from pcodec import ChunkConfig
+
+def simple_compress(src: NDArray[Any], config: ChunkConfig) -> bytes: ...
+def simple_decompress(src: bytes) -> NDArray[Any] | None: ...
+def simple_decompress_into(src: bytes, dst: NDArray[Any]) -> Any: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 from collections.abc import Sequence
@@ -134,8 +135,8 @@ def _matrix(columns: list[list[Number]], n: int) -> tuple[bytes, NDArray[np.bool
 def _value_error(body: bytes) -> InvalidError | None:
     """The first value that is no number, by its name; the decoder's own message names no key of an object."""
     try:
-        sent: Any = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+        sent: Any = json.loads(body)
+    except (ValueError, RecursionError):
         return None
     metrics = cast(dict[str, Any], sent).get("metrics") if isinstance(sent, dict) else None
     if not isinstance(metrics, dict):

@@ -79,7 +79,7 @@ class Deliverer:
         return len(claims)
 
     def stop(self, timeout: float = 1.0) -> None:
-        """Break off what is being sent (it counts as an attempt and is tried again) and end the threads."""
+        """Break off what is being sent, which the next process tries again at once, and end the threads."""
         self._stopping = True
         self._sender.abort()
         for _ in self._threads:
@@ -102,8 +102,10 @@ class Deliverer:
 
     def _send(self, claim: Claim) -> None:
         attempt = attempt_at(self._sender, claim)
+        broken_off = self._stopping and attempt.reply is None
+        schedule = [0.0] * len(self._schedule) if broken_off else self._schedule
         with writing(self._engine) as session:
-            delivery = outbox.record(session, claim, attempt, self._schedule)
+            delivery = outbox.record(session, claim, attempt, schedule)
             state = None if delivery is None else delivery.state
         if state is not None:
             self._broker.publish("delivery", {"delivery": claim.message_id, "state": state, **_subject(claim)})

@@ -89,7 +89,7 @@ class Worker:
 
 
 class _Task:
-    """A thread that calls `work` when woken and after the seconds that `work` returned, never within `pause` seconds."""
+    """A thread that calls `work` when woken, and after the seconds it returned; never twice within `pause` seconds."""
 
     def __init__(self, name: str, work: Callable[[], float], pause: float = 0.0) -> None:
         self._name = name

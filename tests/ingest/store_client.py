@@ -88,7 +88,7 @@ class Store:
         assert answer.status_code == 202, answer.text
         return segment
 
-    def post(self, segment: str, kind: str, **body: Any) -> httpx.Response:
+    def post(self, segment: str, kind: str, /, **body: Any) -> httpx.Response:
         """POST with the next number, unless `seq` is given."""
         self.seq += 1
         full = {"process": 0, "seq": self.seq, "sent_at": time.time()} | body

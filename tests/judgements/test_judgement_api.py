@@ -18,6 +18,8 @@ from service.database.models import Run
 from service.judgements.view import reference_view
 from service.settings import Settings
 
+pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # nothing here depends on which
+
 NOBODY = "00000000-0000-0000-0000-000000000000"
 
 

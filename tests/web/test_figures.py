@@ -136,6 +136,14 @@ def test_accuracy_carries_the_binomial_error() -> None:
     assert decode(trace(figure, "tolerance ±0.02")["y"])[:2] == pytest.approx([0.52, 0.82])
 
 
+def test_many_accuracies_are_a_line_in_a_band() -> None:
+    x = np.arange(400.0)
+    figure = accuracy_figure(Accuracy.of_task(x, np.full(400, 0.5), 100), None, palette=LIGHT, axis="steps")
+    assert "error_y" not in trace(figure, "run ± standard error")
+    upper = next(t for t in figure["data"] if t.get("fill") == "tonexty")
+    assert decode(upper["y"])[0] == pytest.approx(0.55)
+
+
 def test_mean_of_tasks_where_all_have_a_value() -> None:
     first = Accuracy(np.array([1.0, 2.0, 3.0]), np.array([0.2, 0.4, 0.6]), np.array([0.03, 0.03, 0.03]))
     second = Accuracy(np.array([2.0, 3.0, 4.0]), np.array([0.6, 0.8, 1.0]), np.array([0.04, 0.04, 0.04]))

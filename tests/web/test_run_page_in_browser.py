@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 from pydantic import SecretStr
 
+from service.alerts.repository import AlertRepository
+from service.database.engine import writing
 from tests.web.conftest import TOKEN, Server, make_settings
 
 WAIT = 20_000
@@ -197,6 +200,14 @@ def test_a_phone_needs_no_sideways_scrolling(server: Server, chromium: Browser) 
 def test_acknowledging_an_alert(server: Server, visit: Visit) -> None:
     page = visit.go(f"{server.url}/alerts/{alert_id(server)}")
     page.get_by_label("Your name").fill("Ada")
+    context = server.app.state.context
+    with writing(context.engine) as session:
+        row = AlertRepository(session).by_uuid(UUID(alert_id(server)))
+        assert row is not None
+        row.alert.title = "v7x: it changed meanwhile"
+    context.broker.publish("alert", {"run": server.world.run_id("v7x")})
+    expect(page).to_have_title("v7x: it changed meanwhile · Pacenote", timeout=WAIT)  # the page was refreshed
+    expect(page.get_by_label("Your name")).to_have_value("Ada")
     page.get_by_role("button", name="Acknowledge").click()
     expect(page.locator(".history")).to_contain_text("Acknowledged by Ada", timeout=WAIT)
     assert server.world.client.get(f"/api/v1/alerts/{alert_id(server)}").json()["state"] == "acknowledged"

@@ -19,9 +19,10 @@ from sqlalchemy import Engine
 from standardwebhooks import Webhook
 
 from service.broker import Broker
-from service.channels.outbox import SCHEDULE
+from service.channels import outbox
+from service.channels.outbox import SCHEDULE, Attempt
 from service.channels.sending import Sender
-from service.database.engine import open_engine
+from service.database.engine import open_engine, writing
 from service.database.models import Delivery
 from service.worker.deliver import Deliverer
 
@@ -286,6 +287,22 @@ def test_a_process_killed_between_claim_and_send_loses_no_message(
     pump()
     assert receiver.take()[0].id == claimed
     until(lambda: states(world) == ["delivered"])
+
+
+def test_a_failure_after_the_claim_lapsed_leaves_the_claim_of_another_process(world: DeliveryWorld) -> None:
+    world.channel("https://example.com/")
+    world.alert()
+    now = time.time()
+    with writing(world.engine) as session:
+        [first] = outbox.claim(session, now, 1.0, (), 9)
+    with writing(world.engine) as session:
+        assert outbox.claim(session, now, 1.0, (), 9) == []
+        [second] = outbox.claim(session, now + 2.0, 60.0, (), 9)
+    with writing(world.engine) as session:
+        outbox.record(session, first, Attempt(now, 3.0, error="late"))
+    [delivery] = world.deliveries()
+    assert (delivery.claimed_until, delivery.attempts) == (second.until, 1)
+    assert delivery.next_attempt_at < now + 1.0
 
 
 def test_a_claim_that_lapsed_does_not_undo_what_another_process_did(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from web.figures.curve import EMPTY, Curve, Floats, Trace, band, column, fade, line, rug, value_range
+from web.figures.heldout import MARKED
 from web.figures.layout import AxisKind, Figure, Mark, figure, frame
 from web.figures.palette import Palette
 
@@ -76,18 +78,25 @@ def accuracy_figure(
             name = f"tolerance ±{tolerance:.3g}"
             traces += band(reference.x, low, high, fade(palette.tolerance, 0.22), name=name)
             drawn.append(Curve(reference.x, reference.value, low, high, ~np.isfinite(reference.value)))
-        marker = {"color": palette.reference, "symbol": "circle-open", "size": 5}
-        traces.append(
-            line(reference.curve, "reference", palette.reference, dash="dash", mode="lines+markers", marker=marker)
-        )
+        own: dict[str, Any] = {}
+        if len(reference.x) <= MARKED:
+            marker = {"color": palette.reference, "symbol": "circle-open", "size": 5}
+            own = {"mode": "lines+markers", "marker": marker}
+        traces.append(line(reference.curve, "reference", palette.reference, dash="dash", **own))
         traces += rug(reference.curve, palette)
         drawn.append(reference.curve)
     if len(run.x):
         keep = np.isfinite(run.value)
         shown = Curve.of(run.x[keep], run.value[keep])
-        marker = {"color": palette.run, "symbol": "diamond", "size": 6}
-        trace = line(shown, "run ± standard error", palette.run, mode="lines+markers", marker=marker)
-        if np.any(run.error[keep] > 0):
+        few = keep.sum() <= MARKED
+        more: dict[str, Any] = {}
+        if few:
+            more = {"mode": "lines+markers", "marker": {"color": palette.run, "symbol": "diamond", "size": 6}}
+        else:
+            low, high = run.value - run.error, run.value + run.error
+            traces += band(run.x, low, high, fade(palette.run, 0.25))
+        trace = line(shown, "run ± standard error", palette.run, **more)
+        if few and np.any(run.error[keep] > 0):
             trace["error_y"] = {
                 "type": "data",
                 "array": column(run.error[keep]),

@@ -56,7 +56,8 @@ function remove(element) {
 }
 
 async function drawPanel(group, element, panel) {
-  element.querySelector(".title").textContent = panel.title;
+  const words = panel.title.split(/(?<=_)/);  // long names of tasks may break after an underscore
+  element.querySelector(".title").replaceChildren(...words.flatMap((word) => [word, document.createElement("wbr")]));
   element.querySelector(".caption").textContent = panel.caption;
   const plot = element.querySelector(".plot");
   plot.setAttribute("aria-label", `${panel.title}. ${panel.caption}`);
@@ -84,7 +85,7 @@ function build(id) {
   const figure = document.createElement("figure");
   figure.className = "panel";
   figure.dataset.panel = id;
-  figure.innerHTML = '<figcaption><h3 class="title"></h3><p class="caption"></p></figcaption><div class="plot" role="img"></div>';
+  figure.innerHTML = '<figcaption><h2 class="title"></h2><p class="caption"></p></figcaption><div class="plot" role="img"></div>';
   return figure;
 }
 

@@ -10,11 +10,17 @@ export async function refreshParts() {
   document.title = fresh.title;
   for (const part of document.querySelectorAll("[data-part]")) {
     const next = fresh.getElementById(part.id);
-    if (!next || next.innerHTML === part.innerHTML) continue;
+    if (!next || next.innerHTML === part.innerHTML || isBeingFilled(part)) continue;
     const focus = part.contains(document.activeElement) ? document.activeElement : null;
     part.innerHTML = next.innerHTML;
     if (focus) find(part, focus)?.focus({ preventScroll: true });
   }
+}
+
+/** Whether the reader is writing in it: exchanging it would take the words away. */
+function isBeingFilled(part) {
+  return [...part.querySelectorAll("input:not([type=hidden])")].some(
+    (input) => input === document.activeElement || input.value !== input.defaultValue);
 }
 
 function find(part, old) {

@@ -23,7 +23,7 @@ class Notice:
 
 
 class Broker:
-    """Hands every notice to every listener; a listener that does not keep up loses the oldest ones. Any thread may publish."""
+    """Hands every notice to every listener; one that does not keep up loses the oldest ones. Any thread may publish."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)

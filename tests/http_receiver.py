@@ -48,8 +48,7 @@ class Receiver:
         self.released = threading.Event()  # ends all "never" answers
         self._lock = threading.Lock()
         handler = type("Handler", (_Handler,), {"receiver": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
@@ -75,6 +74,13 @@ class Receiver:
         self.released.set()
         self._server.shutdown()
         self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_args: Any) -> None:
+        """Clients that hang up are part of the game."""
 
 
 class _Handler(BaseHTTPRequestHandler):

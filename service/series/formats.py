@@ -99,9 +99,10 @@ def exact_csv(series: Mapping[str, Points], segments: Mapping[int, str] | None) 
     for name, points in series.items():
         for start in range(0, len(points), PIECE):
             part = slice(start, start + PIECE)
-            rows.writerows(
-                zip(repeat(name), *(listed(part) for listed in _columns(points, segments).values()), strict=False)
-            )
+            listed = {column: of(part) for column, of in _columns(points, segments).items()}
+            if "live" in listed:
+                listed["live"] = ["true" if live else "false" for live in listed["live"]]
+            rows.writerows(zip(repeat(name), *listed.values(), strict=False))
             yield text.getvalue().encode()
             text.seek(0)
             text.truncate()

@@ -102,7 +102,7 @@ def append(session: Session, run_id: int, lanes: Mapping[Lane, tuple[Ints, Float
     for (segment_id, weights_id, metric), (steps, values) in filled.items():
         if (segment_id, weights_id, metric) in open_chunks:
             before = open_chunks[segment_id, weights_id, metric]
-            steps, values = np.concatenate([before[0], steps]), np.concatenate([before[1], values])
+            steps, values = np.concatenate([steps, before[0]]), np.concatenate([values, before[1]])
         for chunk in pack(steps, values):
             numbers[metric] = numbers.get(metric, 0) + 1
             row = {

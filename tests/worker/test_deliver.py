@@ -26,6 +26,8 @@ from service.database.engine import open_engine, writing
 from service.database.models import Delivery
 from service.worker.deliver import Deliverer
 
+one_database = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # which one does not matter
+
 
 @pytest.fixture
 def world(engine: Engine) -> DeliveryWorld:
@@ -96,6 +98,7 @@ def test_a_message_arrives_signed_and_is_recorded(
     assert (delivery.attempts, attempt.number, attempt.status, attempt.error) == (1, 1, 200, None)
 
 
+@one_database
 @pytest.mark.parametrize(
     ("bad", "error"),
     [
@@ -123,6 +126,7 @@ def test_anything_but_success_is_tried_again_with_the_same_id(
     assert receiver.nothing_left()
 
 
+@one_database
 def test_after_the_last_attempt_it_has_failed_and_the_next_message_goes_out(
     world: DeliveryWorld, receiver: Receiver, pump: Callable[..., Pump]
 ) -> None:
@@ -135,6 +139,7 @@ def test_after_the_last_attempt_it_has_failed_and_the_next_message_goes_out(
     until(lambda: states(world) == ["failed", "delivered"])
 
 
+@one_database
 def test_waits_follow_the_standard_schedule(
     world: DeliveryWorld, receiver: Receiver, pump: Callable[..., Pump]
 ) -> None:
@@ -153,6 +158,7 @@ def test_waits_follow_the_standard_schedule(
     until(lambda: states(world) == ["failed"])
 
 
+@one_database
 @pytest.mark.parametrize("form", ["seconds", "date"])
 def test_retry_after_is_honoured(
     world: DeliveryWorld, receiver: Receiver, pump: Callable[..., Pump], form: str
@@ -214,6 +220,7 @@ def test_a_channel_that_never_answers_holds_up_no_other(
     assert paths == {"/never": 1, "/fine": 3}
 
 
+@one_database
 def test_slack_gets_blocks(world: DeliveryWorld, receiver: Receiver, pump: Callable[..., Pump]) -> None:
     world.channel(receiver.url + "/services/x", kind="slack")
     world.alert()
@@ -222,6 +229,7 @@ def test_slack_gets_blocks(world: DeliveryWorld, receiver: Receiver, pump: Calla
     assert set(request.json) == {"text", "blocks"}
 
 
+@one_database
 def test_a_kind_this_version_does_not_know_stops_nothing_else(
     world: DeliveryWorld, receiver: Receiver, pump: Callable[..., Pump]
 ) -> None:

@@ -1,7 +1,6 @@
 from typing import Any
 
 from numpy.typing import NDArray
-
 from pcodec import ChunkConfig
 
 def simple_compress(src: NDArray[Any], config: ChunkConfig) -> bytes: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import shutil
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -67,6 +68,7 @@ class Demo:
         """Start everything, show what happens, end everything; Ctrl-C is a clean end."""
         if not port_is_free(self.port):
             raise DemoError(f"Port {self.port} is in use. End what listens there, or choose another: --port 8351")
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends us, our children end too
         receiver = ChatReceiver()
         service = ServiceChild(self.folder, self.port)
         trainer: TrainerChild | None = None
@@ -182,5 +184,5 @@ class Demo:
             self.console.print(f"[red]✘[/] {complaint}")
         if not found:
             right = "nothing was alerted" if self.healthy else "the right alert was delivered"
-            self.console.print(f"[green]✔[/] {right}; verdict: [bold]{run['verdict']['state']}[/]")
+            self.console.print(f"[green]✔[/] {right}; verdict: [bold]{run['verdict']}[/]")
         return found

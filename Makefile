@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench bench-hooks screenshots clean
+.PHONY: demo test lint bench bench-hooks bench-detect clean
 
 demo: $(STAMP)
 	$(BIN)/pacenote demo $(DEMO_ARGS)
@@ -22,6 +22,9 @@ bench: $(STAMP)
 
 bench-hooks: $(STAMP)
 	$(BIN)/python -m benchmarks hooks $(BENCH_ARGS)
+
+bench-detect: $(STAMP)
+	$(BIN)/python -m benchmarks detect $(BENCH_ARGS)
 
 $(STAMP): requirements.lock pyproject.toml packaging/hooks/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Pacenote needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12 …")'

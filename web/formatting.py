@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
+
+from service.runs.fields import utc_time
 
 MINUS = "\u2212"
 THIN_SPACE = "\u202f"
@@ -136,12 +137,12 @@ def age(seconds: float) -> str:
 
 def iso(unix: float) -> str:
     """RFC 3339 in UTC, to the second."""
-    return datetime.fromtimestamp(unix, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return utc_time(unix).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def utc(unix: float) -> str:
     """A time for a reader without scripts, zone shown."""
-    return datetime.fromtimestamp(unix, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return utc_time(unix).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def rule_title(rule: str) -> str:

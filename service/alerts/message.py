@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from service.detect.onset import joint_onset
 from service.runs.fields import rfc3339
 
 Body = Mapping[str, Any]
@@ -89,7 +90,7 @@ def compose(
     told = {rule: judgements[rule] for rule in ordered if rule in judgements}
     evidence = _evidence(bodies)
     causes = _causes(told.values())
-    since = _since(about or alert.rules, told)
+    since = _since(alert.rules, told)
     checks = list(dict.fromkeys(str(check) for body in told.values() for check in body["next_checks"]))
     return {
         "type": EVENTS[kind],
@@ -143,14 +144,8 @@ def tokens_in_words(tokens: float) -> str:
 
 
 def _since(rules: Iterable[str], judgements: Mapping[str, Body]) -> dict[str, Any] | None:
-    onsets = [judgements[rule] for rule in rules if rule in judgements and judgements[rule].get("since_step")]
-    if not onsets:
-        return None
-    first = min(onsets, key=lambda body: body["since_step"])
-    return {
-        "step": list(first["since_step"]),
-        "tokens": list(first["since_tokens"]) if first.get("since_tokens") else None,
-    }
+    began = joint_onset(judgements[rule] for rule in rules if rule in judgements)
+    return None if began is None else {"step": began[0], "tokens": began[1]}
 
 
 def _evidence(bodies: Iterable[Body]) -> list[dict[str, Any]]:

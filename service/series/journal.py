@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -49,7 +49,7 @@ def decode(rows: Iterable[tuple[int, bytes]], wanted: Collection[int] | None = N
         for row, metric in enumerate(block.metrics):
             if wanted is None or metric in wanted:
                 _split(block, row, metric, pieces)
-    return {lane: _in_order(parts) for lane, parts in pieces.items()}
+    return {lane: join_points(parts) for lane, parts in pieces.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,8 @@ def _add(pieces: dict[Lane, list[Points]], lane: Lane, steps: Ints, values: Floa
         pieces.setdefault(lane, []).append((steps, values))
 
 
-def _in_order(parts: list[Points]) -> Points:
+def join_points(parts: Sequence[Points]) -> Points:
+    """Points of one lane that came one after another."""
     if len(parts) == 1:
         return parts[0]
     return np.concatenate([steps for steps, _ in parts]), np.concatenate([values for _, values in parts])

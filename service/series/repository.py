@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from service.database.models import Chunk, Journal, Metric
 from service.series.chunks import unpack
-from service.series.journal import AXES, TOKENS, Lane, decode
+from service.series.journal import AXES, TOKENS, Lane, decode, join_points
 from service.series.lineage import Lineage, lineage
 from service.series.live import NO_LIMIT, GivenTokens, TokenAxis
 from service.series.overview import Buckets, ChunkKey, Piece, Plan
@@ -114,8 +114,8 @@ class SeriesRepository:
             if first > 0 or to_step is not None:
                 resolved = _between(resolved, first, last)
             tokens = self._tokens(run_id, resolved.steps, resolved.lanes, lanes)
-            segment_ids = np.array([lane.segment_id for lane in lanes] or [0], np.int64)
-            found[name] = Points(resolved.steps, tokens, resolved.values, segment_ids[resolved.lanes], resolved.live)
+            segments = _segments(resolved, lanes)
+            found[name] = Points(resolved.steps, tokens, resolved.values, segments, resolved.live)
         return found
 
     def overview(
@@ -235,11 +235,7 @@ class SeriesRepository:
             for (segment_id, weights_id, _), arrived in lanes.items():
                 points_of.setdefault((segment_id, weights_id), []).append(arrived)
         parts = [
-            LanePoints(
-                run.lanes.info(*lane),
-                np.concatenate([steps for steps, _ in arrived]),
-                np.concatenate([values for _, values in arrived]),
-            )
+            LanePoints(run.lanes.info(*lane), *join_points(arrived))
             for lane, arrived in points_of.items()
             if lane[0] in run.lanes
         ]
@@ -325,6 +321,12 @@ class SeriesRepository:
                 given[segment_id] = GivenTokens(steps[latest], tokens[latest])
             run.axis = TokenAxis(run.lineage.segments, given, run.lineage.token_offset)
         return run.axis
+
+
+def _segments(found: Resolved, lanes: Sequence[LaneInfo]) -> Ints:
+    if len(lanes) == 1:
+        return np.broadcast_to(np.int64(lanes[0].segment_id), found.steps.shape)
+    return np.array([lane.segment_id for lane in lanes] or [0], np.int64)[found.lanes]
 
 
 def _between(found: Resolved, first: int, last: int) -> Resolved:

@@ -71,7 +71,7 @@ def resolve(parts: Sequence[LanePoints], *, superseded: bool = False) -> Resolve
         return Resolved(np.empty(0, np.int64), np.empty(0), np.empty(0, np.int64), np.empty(0, np.bool_))
     if not superseded and _disjoint([part.steps for _, part in ordered]):
         steps, values, lanes = _join(ordered)
-        return Resolved(steps, values, lanes, np.ones(len(steps), np.bool_))
+        return Resolved(steps, values, lanes, np.broadcast_to(np.True_, steps.shape))
     ordered.sort(key=lambda entry: entry[1].lane.rank)
     steps, values, lanes = _join(ordered)
     order = np.argsort(steps, kind="stable")
@@ -112,6 +112,9 @@ def _disjoint(sorted_steps: Sequence[Ints]) -> bool:
 
 
 def _join(parts: Sequence[tuple[int, LanePoints]]) -> tuple[Ints, Floats, Ints]:
+    if len(parts) == 1:  # nothing to copy
+        index, part = parts[0]
+        return part.steps, part.values, np.broadcast_to(np.int64(index), part.steps.shape)
     return (
         np.concatenate([part.steps for _, part in parts]),
         np.concatenate([part.values for _, part in parts]),

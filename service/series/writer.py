@@ -15,6 +15,8 @@ from sqlalchemy.orm import Session
 from service.database.models import Chunk, RunState
 from service.series.chunks import CHUNK_POINTS, pack, unpack
 from service.series.journal import TIME, TOKENS, Lane
+from service.series.lineage import lineage
+from service.series.live import TokenAxis
 from service.series.state import State, lock_states, metric_ids, number_metrics, save_states
 
 Ints = NDArray[np.int64]
@@ -58,7 +60,7 @@ def write_points(
         if len(column[0]):
             lanes[segment_id, None, known[name]] = column
     append(session, run_id, lanes)
-    _advance(state, [column[0] for column in (*columns.values(), (steps, None)) if len(column[0])], steps, tokens)
+    _advance(session, state, segment_id, [at for at, _ in lanes.values() if len(at)], tokens)
     save_states(session.connection(), [state])
     return sum(len(column[0]) for column in columns.values())
 
@@ -79,15 +81,19 @@ def _locked(session: Session, run_id: int) -> State:
     return lock_states(session.connection(), [run_id])[run_id]
 
 
-def _advance(state: State, stepped: Sequence[Ints], steps: Ints, tokens: Floats | None) -> None:
+def _advance(session: Session, state: State, segment_id: int, stepped: Sequence[Ints], tokens: Floats | None) -> None:
     state.data_version += 1
     state.last_data_at = time.time()
-    if stepped:
-        last = max(int(column.max()) for column in stepped)
-        state.last_step = last if state.last_step is None else max(state.last_step, last)
+    last = max((int(steps.max()) for steps in stepped), default=-1)
+    if last <= (-1 if state.last_step is None else state.last_step):
+        return
+    state.last_step = last
     if tokens is not None and len(tokens) and not np.isnan(tokens).all():
-        latest = float(np.nanmax(tokens))
-        state.last_tokens = latest if state.last_tokens is None else max(state.last_tokens, latest)
+        reached = float(np.nanmax(tokens))
+    else:
+        segments = lineage(session, state.run_id).segments
+        reached = float(TokenAxis(segments).of(np.array([last], np.int64), segment_id)[0])
+    state.last_tokens = None if np.isnan(reached) else reached
 
 
 def append(session: Session, run_id: int, lanes: Mapping[Lane, tuple[Ints, Floats]]) -> None:
@@ -102,7 +108,7 @@ def append(session: Session, run_id: int, lanes: Mapping[Lane, tuple[Ints, Float
     for (segment_id, weights_id, metric), (steps, values) in filled.items():
         if (segment_id, weights_id, metric) in open_chunks:
             before = open_chunks[segment_id, weights_id, metric]
-            steps, values = np.concatenate([steps, before[0]]), np.concatenate([values, before[1]])
+            steps, values = np.concatenate([before[0], steps]), np.concatenate([before[1], values])
         for chunk in pack(steps, values):
             numbers[metric] = numbers.get(metric, 0) + 1
             row = {

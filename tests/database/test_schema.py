@@ -71,7 +71,7 @@ def test_overviews_find_summaries_before_the_packed_arrays() -> None:
 def test_another_revision_is_refused(engine: Engine) -> None:
     with writing(engine) as session:
         session.execute(text("UPDATE alembic_version SET version_num = 'other'"))
-    with pytest.raises(SchemaError, match="revision other.*pacenote database upgrade"):
+    with pytest.raises(SchemaError, match=r"revision other.*pacenote database upgrade"):
         ensure_schema(engine)
 
 
@@ -114,7 +114,7 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
 
 def test_a_server_that_is_not_there() -> None:
     engine = open_engine("postgresql://user:secret@127.0.0.1:1/none")
-    with pytest.raises(DatabaseUrlError, match="127.0.0.1") as raised:
+    with pytest.raises(DatabaseUrlError, match=r"127\.0\.0\.1") as raised:
         ensure_schema(engine)
     assert "\n" not in str(raised.value)
     assert "secret" not in str(raised.value)

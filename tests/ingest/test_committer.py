@@ -79,7 +79,7 @@ def test_eight_clients_and_a_sealer(store: Store, engine: Engine, monkeypatch: p
 
 
 def test_two_processes_that_write_one_run(database_url: str, engine: Engine) -> None:
-    """Each has its own committer and caches: metrics that the other numbered, segments that it announced, its receipts."""
+    """Each has its own caches: of metrics that the other numbers, segments that it announces, receipts."""
     with (
         TestClient(create_store(Settings(database_url=database_url))) as one,
         TestClient(create_store(Settings(database_url=database_url))) as two,

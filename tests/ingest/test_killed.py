@@ -55,7 +55,7 @@ def test_kill_minus_nine_in_the_middle(database_url: str, engine: Engine) -> Non
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
-        address = "http://127.0.0.1:{}".format(listener.getsockname()[1])
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         with httpx.Client(base_url=address, timeout=60) as http:
             unsent, segment, duplicates = list(range(batches)), "", 0
             for stop in (*killed_after, batches):

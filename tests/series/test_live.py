@@ -91,13 +91,13 @@ def test_a_ramp_is_the_sum_of_its_updates(ramp: tuple[tuple[int, int], ...]) -> 
 def test_tokens_go_on_from_the_live_value_at_the_start(starts: list[tuple[int, int, int | None]]) -> None:
     """Play the updates of each start; what the run had at its first step is what it goes on from."""
     segments = [
-        trainer(n + 1, start, float(n), tokens_per_step=rate, start_tokens=None if given is None else float(given))
-        for n, (start, rate, given) in enumerate(starts)
+        trainer(n + 1, start, float(n), tokens_per_step=rate, start_tokens=None if told is None else float(told))
+        for n, (start, rate, told) in enumerate(starts)
     ]
     live: dict[int, float] = {}
-    for segment, (start, rate, given) in zip(segments, starts, strict=True):
+    for segment, (start, rate, told) in zip(segments, starts, strict=True):
         reached = [step for step in live if step <= start]
-        base = float(given) if given is not None else live[start] if reached else float(start * rate)
+        base = float(told) if told is not None else live[start] if reached else float(start * rate)
         live = {step: tokens for step, tokens in live.items() if step <= start}
         own = {start: base} | {step: base + (step - start) * rate for step in range(start + 1, 20)}
         steps = np.arange(start, 20)
@@ -106,7 +106,7 @@ def test_tokens_go_on_from_the_live_value_at_the_start(starts: list[tuple[int, i
         live = (
             own
             | {step: tokens for step, tokens in live.items() if step < start}
-            | ({start: live[start]} if start in live and given is None else {})
+            | ({start: live[start]} if start in live and told is None else {})
         )
 
 

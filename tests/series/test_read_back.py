@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+import random
 import struct
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,12 +87,11 @@ operations = st.lists(
 
 
 @pytest.fixture
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of 8 points with summaries of 3 cells, so that a few points make many of them."""
     monkeypatch.setattr(chunks, "CHUNK_POINTS", 8)
     monkeypatch.setattr(writer, "CHUNK_POINTS", 8)
     monkeypatch.setattr(chunks, "SUMMARY_CELLS", 3)
-    yield
 
 
 def play(store: Store, engine: Engine, script: list[Any]) -> tuple[Naive, int]:
@@ -208,7 +207,54 @@ def check_overview(naive: Naive, engine: Engine, run_id: int, points: int, windo
 def test_any_sequence_reads_back_as_the_model_says(
     store: Store, engine: Engine, small_chunks: None, script: list[Any], points: int, window: tuple[int, int]
 ) -> None:
-    store = Store(store.http)
+    check_script(Store(store.http), engine, script, points, window)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_long_lives_read_back_as_the_model_says(store: Store, engine: Engine, small_chunks: None, seed: int) -> None:
+    """Denser than what shrinks well: many segments, steps in disorder and again, sealed every now and then."""
+    rng = random.Random(seed)
+    kinds = ["import", "trainer", "evaluator"] if seed % 2 else ["import"]
+    script: list[Any] = []
+    for _ in range(60):
+        what = rng.random()
+        if what < 0.12:
+            script.append(("segment", rng.choice(kinds), rng.randint(5, 60), rng.randint(0, 9)))
+        elif what < 0.3:
+            script.append(("seal",))
+        elif what < 0.35:
+            script.append(("retry", rng.randint(0, 100)))
+        else:
+            first, span = rng.randint(0, 60), rng.choice([6, 20])
+            steps = [rng.randint(first, first + span) for _ in range(rng.randint(0, 12))]
+            if rng.random() < 0.5:
+                steps = sorted(set(steps))
+            if seed % 4 == 2:  # as a trainer goes on
+                steps = [2 * len(script), 2 * len(script) + 1]
+            columns = [[rng.choice([None, *SPECIAL, rng.gauss(0, 1)]) for _ in steps] for _ in METRICS]
+            weights = None if seed % 4 == 2 else rng.choice([None, rng.randint(0, 5)])
+            script.append(
+                ("batch", 0 if seed % 4 == 2 else rng.randint(0, 5), (steps, *columns), rng.random() < 0.5, weights)
+            )
+    check_script(store, engine, script, rng.randint(1, 30), (rng.randint(0, 20), rng.randint(25, 80)))
+
+
+def test_the_latest_point_is_found_below_what_is_superseded(store: Store, engine: Engine, small_chunks: None) -> None:
+    segment = store.start(started_at=1.0, sent_at=time.time())
+    steps = [*range(1, 9), *range(20, 41)]
+    store.batch(segment, steps, {"loss": [float(step) for step in steps]})
+    with reading(engine) as session:
+        run_id = session.scalars(select(Run.id)).one()
+    seal_run(engine, run_id)
+    store.start(started_at=2.0, sent_at=time.time(), start_step=15)
+    for _ in range(2):
+        with reading(engine) as session:
+            assert SeriesRepository(session).latest(run_id, ["loss", "none"]) == {"loss": (8, 8.0)}
+        late = store.start(started_at=1.5, sent_at=time.time(), start_step=16)  # superseded as it is announced
+        store.batch(late, [30, 31], {"loss": [0.0, 0.0]})
+
+
+def check_script(store: Store, engine: Engine, script: list[Any], points: int, window: tuple[int, int]) -> None:
     naive, run_id = play(store, engine, script)
     check_exact(naive, engine, run_id)
     before = check_overview(naive, engine, run_id, points, window)

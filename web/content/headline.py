@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from service.detect.onset import joint_onset
 from web import formatting
 
 Body = Mapping[str, Any]
@@ -44,14 +45,14 @@ def facts(judgements: Mapping[str, Body]) -> list[Fact]:
 
 
 def onset(judgements: Mapping[str, Body]) -> tuple[list[float], list[float] | None] | None:
-    """The earliest onset of the rules that say "yes": steps (earliest, latest), and tokens where they are known."""
-    found = [body for body in judgements.values() if body.get("state") == "yes" and body.get("since_step")]
-    if not found:
+    """When what the rules that say "yes" see began: steps (earliest, latest), and tokens where they are known."""
+    began = joint_onset(body for body in judgements.values() if body.get("state") == "yes")
+    if began is None:
         return None
-    first = min(found, key=lambda body: list(body["since_step"]))
-    ends = [formatting.as_float(end) for end in first.get("since_tokens") or ()]
-    tokens = [end for end in ends if end is not None and end == end]
-    return list(first["since_step"]), tokens if len(tokens) == 2 else None
+    steps, tokens = began
+    ends = [formatting.as_float(end) for end in tokens or ()]
+    known = [end for end in ends if end is not None and end == end]
+    return steps, known if len(known) == 2 else None
 
 
 def causes(judgements: Mapping[str, Body]) -> list[Body]:

@@ -65,23 +65,37 @@ def _wheel_server(folder: Path) -> Iterator[str]:
         server.cleanup()
 
 
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite file, to be copied: migrating anew for each test would take most of its time."""
+    path = tmp_path_factory.mktemp("template") / "pacenote.db"
+    _migrate(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: str) -> str:
+    """The name of a migrated database that PostgreSQL copies for each test."""
+    name = "pacenote_template"
+    _execute(postgres_server, f'CREATE DATABASE "{name}"')
+    _migrate(postgres_server.replace("/postgres?", f"/{name}?"))
+    return name
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A fresh database with the current schema, on both kinds of server."""
     if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path / 'pacenote.db'}"
-        _migrate(url)
-        yield url
+        path = tmp_path / "pacenote.db"
+        shutil.copy(request.getfixturevalue("sqlite_template"), path)
+        yield f"sqlite:///{path}"
         return
     server: str = request.getfixturevalue("postgres_server")
     name = f"test_{uuid.uuid4().hex}"
-    with create_engine(_driver(server), isolation_level="AUTOCOMMIT").connect() as connection:
-        connection.execute(text(f'CREATE DATABASE "{name}"'))
-    url = server.replace("/postgres?", f"/{name}?")
-    _migrate(url)
-    yield url
-    with create_engine(_driver(server), isolation_level="AUTOCOMMIT").connect() as connection:
-        connection.execute(text(f'DROP DATABASE "{name}" WITH (FORCE)'))
+    template = request.getfixturevalue("postgres_template")
+    _execute(server, f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    yield server.replace("/postgres?", f"/{name}?")
+    _execute(server, f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 @pytest.fixture
@@ -96,6 +110,11 @@ def _migrate(url: str) -> None:
     engine = open_engine(url)
     ensure_schema(engine)
     engine.dispose()
+
+
+def _execute(server: str, statement: str) -> None:
+    with create_engine(_driver(server), isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.execute(text(statement))
 
 
 def _driver(url: str) -> str:

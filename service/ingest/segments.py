@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 from uuid import UUID, uuid5
 
 from sqlalchemy import select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from service.database.models import Base, Project, Reference, ReferenceRun, Run, RunState, RunWork, Segment
+from service.database.models import Base, Project, Reference, Run, RunState, RunWork, Segment
 from service.errors import ConflictError, FieldError
 from service.ingest.requests import Accepted, Put
 from service.ingest.wire import SegmentBody
@@ -145,15 +146,10 @@ def _token_offset(session: Session, reference: str | None, stage: str) -> float:
     """Where the stage begins on the project's token axis, as the newest version of the reference says."""
     if reference is None:
         return 0.0
-    offset = session.scalar(
-        select(Run.token_offset)
-        .join(ReferenceRun, ReferenceRun.run_id == Run.id)
-        .join(Reference, Reference.id == ReferenceRun.reference_id)
-        .where(Reference.slug == reference, ReferenceRun.stage == stage, ReferenceRun.sibling == "")
-        .order_by(Reference.installed_at.desc(), Reference.id.desc())
-        .limit(1)
-    )
-    return offset or 0.0
+    newest = select(Reference.description).where(Reference.slug == reference)
+    described = session.scalar(newest.order_by(Reference.installed_at.desc(), Reference.id.desc()).limit(1))
+    stages: list[dict[str, Any]] = (described or {}).get("stages", [])  # also those without published curves
+    return next((float(entry["token_offset"]) for entry in stages if entry["name"] == stage), 0.0)
 
 
 def _ensure(session: Session, model: type[Base], key: dict[str, object], values: dict[str, object]) -> int:

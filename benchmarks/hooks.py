@@ -1,8 +1,9 @@
 """What the hook costs a training loop: the time of `log` with 20 scalars, beside a null call and two naive loggers.
 
 Tight: calls follow each other at once. Paced: 5 ms of sleep between them, as if waiting for a device; caches are cold
-and the background threads wake up in between, so this is the honest figure for a live run. The service is a real HTTP
-sink in another process. A process of its own runs every case, so that none inherits another's garbage.
+and the background threads wake up in between, so this is the honest figure for a live run. Loop: 1 ms steps of
+NumPy work; the time of whole steps shows what the background threads take of the interpreter lock. The service is a
+real HTTP sink in another process. A process of its own runs every case, so that none inherits another's garbage.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ SCALARS = 20
 TIGHT_STEPS = 20_000
 PACED_STEPS = 1_500
 PAUSE_SECONDS = 0.005
+LOOP_STEPS = 5_000
+LOOP_PAUSE_SECONDS = 0.0005
+LOOP_ROUNDS = 3  # the two cases by turns, since the machine's own noise is far larger than their difference
 CASES = {
     "null": "null call",
     "dumps": "json.dumps",
@@ -111,6 +115,33 @@ def measure(log: Log, steps: int, pause: float, finish: Callable[[], object]) ->
     )
 
 
+def measure_loop(log: Log, steps: int) -> list[float]:
+    """Times of whole steps in µs: some 0.5 ms of NumPy and Python work, the call, and 0.5 ms of sleep."""
+    names = [f"train/metric_{i}" for i in range(SCALARS)]
+    matrix = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
+    times: list[float] = []
+    for step in range(steps):
+        started = time.perf_counter_ns()
+        product = matrix
+        for _ in range(10):
+            product = product @ matrix
+            product /= np.abs(product).max()
+        log(step, dict(zip(names, product[0, :SCALARS].tolist(), strict=True)))
+        time.sleep(LOOP_PAUSE_SECONDS)
+        times.append((time.perf_counter_ns() - started) / 1000)
+    return times
+
+
+def run_loop(case: str, steps: int) -> list[float]:
+    """The loop in this process, without the hook or with it."""
+    if case == "null":
+        return measure_loop(lambda step, metrics: None, steps)
+    import trainer_hooks
+
+    with trainer_hooks.start("benchmark", project="benchmark", tokens_per_step=1024) as run:
+        return measure_loop(run.log, steps)
+
+
 def run_case(case: str, steps: int, pause: float) -> Result:
     """One case in this process; the hook's cases find PACENOTE_URL and PACENOTE_SPOOL_DIR in the environment."""
     if case == "null":
@@ -137,7 +168,7 @@ def run_case(case: str, steps: int, pause: float) -> Result:
     return measure(run.log, steps, pause, finish)
 
 
-def _in_own_process(case: str, steps: int, pause: float, url: str) -> Result:
+def _in_own_process(case: str, url: str, *options: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         environment = {
             **os.environ,
@@ -145,9 +176,27 @@ def _in_own_process(case: str, steps: int, pause: float, url: str) -> Result:
             "PACENOTE_SPOOL_DIR": folder,
             "PACENOTE_MODE": "offline" if case == "offline" else "online",
         }
-        command = [sys.executable, "-m", "benchmarks.hooks", "--case", case, f"--steps={steps}", f"--pause={pause}"]
-        done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    return Result(**json.loads(done.stdout))
+        command = [sys.executable, "-m", "benchmarks.hooks", "--case", case, *options]
+        return subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def _calls(case: str, steps: int, pause: float, url: str) -> Result:
+    return Result(**json.loads(_in_own_process(case, url, f"--steps={steps}", f"--pause={pause}")))
+
+
+def _loop_table(url: str) -> Table:
+    times: dict[str, list[float]] = {"null": [], "hook": []}
+    for _ in range(LOOP_ROUNDS):
+        for case, collected in times.items():
+            collected += json.loads(_in_own_process(case, url, f"--loop={LOOP_STEPS}"))
+    table = Table(title=f"loop of 1 ms steps, {LOOP_ROUNDS} × {LOOP_STEPS:,}", title_justify="left")
+    table.add_column("whole step")
+    for column in ("mean µs", "p50 µs", "p99 µs", "p99.9 µs", "max µs"):
+        table.add_column(column, justify="right")
+    for case, collected in times.items():
+        figures = [np.mean(collected), *np.percentile(collected, [50, 99, 99.9, 100])]
+        table.add_row(CASES[case], *(f"{figure:,.0f}" for figure in figures))
+    return table
 
 
 def _table(title: str, results: dict[str, Result]) -> Table:
@@ -173,23 +222,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--case", choices=[*CASES, "sink"], help=argparse.SUPPRESS)
     parser.add_argument("--steps", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--pause", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--loop", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args(argv)
     if chosen.case == "sink":
         serve()
         return 0
+    if chosen.case and chosen.loop:
+        print(json.dumps(run_loop(chosen.case, chosen.loop)))
+        return 0
     if chosen.case:
         print(json.dumps(asdict(run_case(chosen.case, chosen.steps, chosen.pause))))
         return 0
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 120)
     command = [sys.executable, "-m", "benchmarks.hooks", "--case", "sink"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sink:
         try:
             assert sink.stdout is not None
             url = f"http://127.0.0.1:{int(sink.stdout.readline())}"
-            tight = {case: _in_own_process(case, TIGHT_STEPS, 0.0, url) for case in CASES}
+            tight = {case: _calls(case, TIGHT_STEPS, 0.0, url) for case in CASES}
             console.print(_table(f"log() of {SCALARS} scalars, tight loop, {TIGHT_STEPS:,} steps", tight))
-            paced = {case: _in_own_process(case, PACED_STEPS, PAUSE_SECONDS, url) for case in CASES}
+            paced = {case: _calls(case, PACED_STEPS, PAUSE_SECONDS, url) for case in CASES}
             console.print(_table(f"paced, {PAUSE_SECONDS * 1000:.0f} ms per step, {PACED_STEPS:,} steps", paced))
+            console.print(_loop_table(url))
         finally:
             sink.terminate()
     null, hook = paced["null"], paced["hook"]

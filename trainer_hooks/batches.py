@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trainer_hooks.values import UnusableError, as_float, json_column
+from trainer_hooks.values import NotReadyError, UnusableError, as_float, json_column
 
 MAX_VALUES = 20_000  # in one batch: about half a megabyte of JSON, far below the service's 8 MiB
 MAX_ROWS = 5_000
 MAX_NAME_BYTES = 256
 MAX_NAMES = 2_000  # of one process; the service refuses a batch that brings a run above that
+AXES = frozenset({"axis/time", "axis/tokens"})  # the service's own series: it refuses a batch with such a metric
+PIECE = 256  # values encoded at once, some 0.1 ms of holding the interpreter lock
 SLICE_SECONDS = 0.0003
 REST_SECONDS = 0.0001
 
@@ -28,7 +30,7 @@ class Pace:
         self._since = time.perf_counter()
 
     def rest(self) -> None:
-        """To be called every few microseconds of work; sleeps a moment once a slice was used up."""
+        """To be called at least every tenth of a millisecond of work; sleeps once a slice was used up."""
         if not self.hurry and time.perf_counter() - self._since > SLICE_SECONDS:
             time.sleep(REST_SECONDS)
             self._since = time.perf_counter()
@@ -57,6 +59,8 @@ class Names:
             return f"metric name {name!r:.60} is not valid Unicode"
         if size > MAX_NAME_BYTES:
             return f"metric name {name[:40]!r}… is longer than {MAX_NAME_BYTES} bytes"
+        if "\0" in name or name in AXES:
+            return f"metric name {name[:60]!r} holds a NUL" if "\0" in name else f"{name} is the name of an axis"
         if self._good >= MAX_NAMES:
             return f"metric {name[:60]!r} is one more than {MAX_NAMES:,} in one run"
         self._known[name] = True
@@ -79,21 +83,33 @@ class Row:
         self.weights_segment = weights_segment
 
 
-def convert_values(metrics: Mapping[Any, Any], names: Names, refuse: Refuse) -> dict[str, float]:
+def convert_values(
+    metrics: Mapping[Any, Any], names: Names, refuse: Refuse, pace: Pace, last_chance: bool = False
+) -> dict[str, float]:
     """The values that are numbers; None means no value. What is no number is handed to `refuse` and left out.
 
-    Raises NotReadyError, before anything was refused, while a device still computes one of them.
+    Raises NotReadyError, before anything was refused, while a device still computes one of them; with `last_chance`
+    such values are refused like others.
     """
     values: dict[str, float] = {}
     faults: list[tuple[str, str]] = []
     for name, value in metrics.items():
         if value is None:
             continue
-        try:
-            number = as_float(value)
-        except UnusableError as error:
-            faults.append((error.reason, f"{name!r:.80}: {error}"))
-            continue
+        if type(value) is float:
+            number = value
+        else:
+            pace.rest()
+            try:
+                number = as_float(value)
+            except NotReadyError:
+                if not last_chance:
+                    raise
+                faults.append(("not ready", f"{name!r:.80}: the device has not computed the value"))
+                continue
+            except UnusableError as error:
+                faults.append((error.reason, f"{name!r:.80}: {error}"))
+                continue
         fault = names.fault(name)
         if fault:
             faults.append(("refused", fault))
@@ -101,6 +117,7 @@ def convert_values(metrics: Mapping[Any, Any], names: Names, refuse: Refuse) -> 
             values[name] = number
     for reason, message in faults:
         refuse(reason, message)
+        pace.rest()
     return values
 
 
@@ -154,24 +171,27 @@ class BatchBuilder:
 
     def _encode(self, process: int, seq: int) -> bytes:
         count = len(self._steps)
-        pieces = [f'{{"process":{process},"seq":{seq},"steps":{_to_json(self._steps)}']
+        pieces = [f'{{"process":{process},"seq":{seq},"steps":{self._column(self._steps)}']
         if any(tokens is not None for tokens in self._tokens):
-            pieces.append(f'"tokens":{_to_json(self._tokens)}')
-        pieces.append(f'"times":{_to_json(self._times)}')
+            pieces.append(f'"tokens":{self._column(self._tokens)}')
+        pieces.append(f'"times":{self._column(self._times)}')
         if self._weights_segment is not None:
             pieces.append(f'"weights_segment":{_to_json(self._weights_segment)}')
         columns: list[str] = []
         for name, column in self._columns.items():
             if len(column) < count:
                 column.extend([None] * (count - len(column)))
-            columns.append(f"{_to_json(name)}:{_column(column)}")
-            self._pace.rest()
+            columns.append(f"{_to_json(name)}:{self._column(column)}")
         pieces.append(f'"metrics":{{{",".join(columns)}}}}}')
         return ",".join(pieces).encode()
 
-
-def _column(column: list[float | None]) -> str:
-    try:
-        return _to_json(column)
-    except ValueError:  # not all finite
-        return _to_json(json_column(column))
+    def _column(self, column: Sequence[float | None]) -> str:
+        pieces: list[str] = []
+        for start in range(0, len(column), PIECE):
+            piece = column[start : start + PIECE]
+            try:
+                pieces.append(_to_json(piece)[1:-1])
+            except ValueError:  # not all finite
+                pieces.append(_to_json(json_column(piece))[1:-1])
+            self._pace.rest()
+        return f"[{','.join(pieces)}]"

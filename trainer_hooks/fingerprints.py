@@ -16,16 +16,19 @@ from numpy.typing import NDArray
 DIGEST_BYTES = 8
 
 
-def snapshot(rows: Any) -> NDArray[np.uint32]:
+def snapshot(rows: Any, max_bytes: int = 2**62) -> NDArray[np.uint32]:
     """A private copy of `rows`, any integer array (batch, length), as C-ordered little-endian uint32.
 
-    Tokens are taken modulo 2**32, so -1 becomes 4294967295. Raises ValueError for another shape or dtype.
+    Tokens are taken modulo 2**32, so -1 becomes 4294967295. Raises ValueError for another shape or dtype,
+    or for a copy of more than `max_bytes`.
     """
     array = np.asarray(rows)
     if array.ndim != 2:
         raise ValueError(f"rows must have shape (batch, length), not {array.shape}")
     if array.dtype.kind not in "iu":
         raise ValueError(f"rows must hold integers, not {array.dtype}")
+    if array.size * 4 > max_bytes:
+        raise ValueError(f"rows of {array.size * 4:,} bytes are too many for one call; at most {max_bytes:,}")
     return np.array(array, dtype="<u4", order="C", copy=True)
 
 

@@ -12,7 +12,7 @@ from collections import deque
 
 from trainer_hooks.spool import Cursor, Position, Record, Spool, part_ends, save_position
 from trainer_hooks.stores import Appender, LocalStore, Store
-from trainer_hooks.tally import Tally
+from trainer_hooks.tally import Tally, text_of
 
 CAP_BYTES = 10 * 10**9
 PART_BYTES = 256 * 2**20
@@ -87,12 +87,15 @@ class Journal:
         if self.dropped > dropped:
             self._tally.say_once("memory", "memory for unsent records is full; the oldest are dropped and counted")
 
-    def flush(self, everything: bool = False) -> None:
-        """Hands what was appended to the operating system, and to the disk every 5 s or with `everything`."""
+    def flush(self, everything: bool = False, sync: bool = True) -> None:
+        """Hands what was appended to the operating system, and to the disk every 5 s or with `everything`.
+
+        Without `sync` it waits neither for the disk nor for an object store.
+        """
         now = time.monotonic()
         if now >= self._retry_at:
             try:
-                self._write(now, everything)
+                self._write(now, everything, sync)
                 self._retry_at, self._in_memory = 0.0, not self.store.appends
             except Exception as error:  # stores behind fsspec raise what they like
                 self._give_up_for_now(now, error)
@@ -105,26 +108,32 @@ class Journal:
             self._part -= 1  # nothing whole is in it: the next attempt takes the same file
         self._tally.say_once(
             "spool",
-            f"cannot write the spool in {self.store.address} ({error or type(error).__name__}); the last "
+            f"cannot write the spool in {self.store.address} ({text_of(error)}); the last "
             f"{self._memory_records:,} records are kept in memory. Free some space or set PACENOTE_SPOOL_DIR",
         )
 
-    def _write(self, now: float, everything: bool) -> None:
+    def _write(self, now: float, everything: bool, sync: bool) -> None:
         if self.store.appends:
             self._write_local()
+            if not sync:
+                return
             if self._dirty and self._appender is not None and (everything or now - self._synced_at >= SYNC_SECONDS):
                 self._appender.sync()
                 self._dirty, self._synced_at = False, now
             if now - self._cap_checked_at >= CAP_CHECK_SECONDS:
                 self._cap_checked_at = now
                 self._keep_under_cap()
-        elif self._memory and (
-            everything or now - self._memory_since >= SYNC_SECONDS or self._memory_bytes >= REMOTE_BYTES
+        elif (
+            sync
+            and self._memory
+            and (everything or now - self._memory_since >= SYNC_SECONDS or self._memory_bytes >= REMOTE_BYTES)
         ):
             self._write_remote()
 
     def _write_local(self) -> None:
         assert isinstance(self.store, LocalStore)
+        if self._appender is not None and self._appender.gone():
+            self._replace_removed_part()
         while True:
             with self._lock:
                 if not self._memory:
@@ -144,6 +153,16 @@ class Journal:
                 self._appender.sync()
                 self._close_part()
                 self._cap_checked_at = 0.0
+
+    def _replace_removed_part(self) -> None:
+        """Goes on in a new part. What was in the removed one is lost, unless the sending thread holds it open."""
+        self._close_part()
+        self._tally.say_once(
+            "removed", f"the spool in {self.store.address} was removed under the run; going on in a new file"
+        )
+        with self._lock:
+            if not self._cursor.holds(self._part):
+                self._lose_part(self._part)
 
     def _write_remote(self) -> None:
         with self._lock:
@@ -181,19 +200,30 @@ class Journal:
                 self.store.remove(spool.part(part))
                 total -= size
                 if spool == self.spool:
-                    self._lose_part(part)
+                    with self._lock:
+                        self._lose_part(part)
                 self._tally.add(
                     "parts over cap", f"spools in {self.store.address} reached their cap; the oldest are removed"
                 )
 
     def _lose_part(self, part: int) -> None:
+        """Counts what was in a part and was not acknowledged; the lock is held."""
+        self._ends.pop(part, None)
+        self._lose_through(self._last_number.pop(part, -1))
+
+    def _lose_through(self, last: int) -> None:
+        first = max(self._cursor.position.number, self._lost_through)
+        if last > first:
+            self.dropped += last - first
+            self._lost_through = last
+
+    def lose_memory(self) -> None:
+        """Counts as dropped what is neither written nor sent when everything ends."""
         with self._lock:
-            self._ends.pop(part, None)
-            last = self._last_number.pop(part, -1)
-            first = max(self._cursor.position.number, self._lost_through)
-            if last > first:
-                self.dropped += last - first
-                self._lost_through = last
+            if self._memory:
+                self._lose_through(self._memory[-1].number)
+                self._memory.clear()
+                self._memory_bytes = 0
 
     def _close_part(self) -> None:
         if self._appender is not None:
@@ -202,7 +232,7 @@ class Journal:
 
     def close(self) -> None:
         """Writes what is left to the disk and closes the file."""
-        self._retry_at = 0.0
+        self._retry_at = 0.0  # one last attempt
         self.flush(everything=True)
         self._close_part()
 
@@ -217,6 +247,8 @@ class Journal:
         """The oldest record that is not acknowledged."""
         with self._lock:
             record = self._cursor.peek()
+            while self._cursor.missing:
+                self._lose_part(self._cursor.missing.pop())
             if record is None and self._in_memory and self._memory:
                 record = self._memory[0]
             return record
@@ -251,8 +283,9 @@ class Journal:
         if self.store.appends and self._address and self._ends:
             try:
                 save_position(self.store, self.spool, self._address, self._cursor.position)
-            except OSError as error:
-                self._tally.say_once("position", f"cannot remember what was sent ({error}); a sync will send it again")
+            except Exception as error:
+                why = text_of(error)
+                self._tally.say_once("position", f"cannot remember what was sent ({why}); a sync will send it again")
 
     def left(self) -> int:
         """Records that are neither acknowledged nor dropped."""

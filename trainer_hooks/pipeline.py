@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainer_hooks.connection import Answer, Connection, parse_address, parse_headers
+from trainer_hooks.connection import Connection, parse_address, parse_headers, parse_token
 from trainer_hooks.journal import Journal
-from trainer_hooks.segment import Launch, Place
-from trainer_hooks.sender import Sender, SendingThread, refusal
-from trainer_hooks.spool import Record, Spool
+from trainer_hooks.launch import Launch
+from trainer_hooks.segment import Place
+from trainer_hooks.sender import Aside, Sender, SendingThread
+from trainer_hooks.spool import Spool
 from trainer_hooks.stores import LocalStore, Store, default_folder, open_store
-from trainer_hooks.tally import LOG, Tally
+from trainer_hooks.tally import LOG, Tally, text_of
 from trainer_hooks.writer import Writer, WritingThread
 
 
@@ -37,9 +38,9 @@ class FinishReport:
 class Pipeline:
     """Queue → writing thread → journal → sending thread."""
 
-    def __init__(self, place: Place, launch: Launch, sample_rows: int, tally: Tally, url: str) -> None:
-        store = _store()
+    def __init__(self, place: Place, launch: Launch, sample_rows: int, tally: Tally, url: str, store: Store) -> None:
         self.place = place
+        self.tally = tally
         self.url = url
         self.journal = Journal(store, Spool(launch.id, place.process), launch.body, tally, url)
         self.writer = Writer(self.journal, place.process, sample_rows, tally)
@@ -48,37 +49,43 @@ class Pipeline:
         self.sending: SendingThread | None = None
         if url:
             connection = Connection(url, os.environ.get("PACENOTE_TOKEN", ""), os.environ.get("PACENOTE_HEADERS", ""))
-
-            def keep(record: Record, answer: Answer) -> None:
-                store.append(self.journal.spool.side("rejected.jsonl"), refusal(record, answer))
+            aside = Aside(store, self.journal.spool.side("rejected.jsonl"), tally)
 
             def when_done() -> None:
                 self.journal.save()
                 connection.close()
 
-            self.sender = Sender(self.journal, connection, tally, keep)
+            self.sender = Sender(self.journal, connection, tally, aside.keep)
             self.sending = SendingThread(self.sender, self.journal.changed, tally, when_done)
-            self.sending.start()
         self.writing.start()
+        if self.sending is not None:
+            self.sending.start()
 
     def end(self, timeout: float, finished: bool) -> None:
         """Writes what waits, sends what there is time for, stops the threads. Returns within `timeout` seconds."""
         deadline = time.monotonic() + timeout
         self.writing.close(deadline - 0.2 * timeout, finished and self.place.process == 0)
-        self.writing.done.wait(timeout)
+        self.writing.written.wait(timeout)
         if self.sending is not None:
             self.sending.close()
             self.sending.done.wait(max(0.0, deadline - time.monotonic()))
             self.sending.abandon()
+        if self.writing.done.wait(max(0.0, deadline - time.monotonic())):
+            self.journal.lose_memory()
+        late = self.writer.waiting()
+        if late:
+            self.tally.add("not written", f"{late} calls came too late to be written", late)
 
-    def report(self, tally: Tally) -> FinishReport:
+    def report(self) -> FinishReport:
         """What became of the records so far."""
         sender = self.sender
         sent, refused = (sender.accepted + sender.already_there, sender.refused) if sender else (0, 0)
-        return FinishReport(sent, self.journal.left(), refused, self.journal.dropped, dict(tally.counts))
+        return FinishReport(sent, self.journal.left(), refused, self.journal.dropped, self.tally.snapshot())
 
     def say_what_is_left(self, report: FinishReport) -> None:
-        """One line, if records meant for the service are still in the spool."""
+        """One line, if records are lost, or meant for the service and still in the spool."""
+        if report.dropped:
+            LOG.warning(f"pacenote: {report.dropped} records are lost: they could be neither written nor sent")
         if report.left_in_spool and self.sender is not None:
             why = f" ({self.sender.last_failure})" if self.sender.last_failure else ""
             folder = self.journal.store.address
@@ -88,12 +95,13 @@ class Pipeline:
             )
 
 
-def _store() -> Store:
+def choose_store() -> Store:
+    """The spool's place, from PACENOTE_SPOOL_DIR; nothing is opened or made yet."""
     address = os.environ.get("PACENOTE_SPOOL_DIR") or default_folder()
     try:
         return open_store(address)
     except Exception as error:  # fsspec, or its package for this kind of address, is missing: a local spool beats none
-        LOG.warning("pacenote: no spool in %s (%s); using %s", address, error, default_folder())
+        LOG.warning("pacenote: no spool in %s (%s); using %s", address, text_of(error), default_folder())
         return LocalStore(Path(default_folder()))
 
 
@@ -109,6 +117,7 @@ def service_address(mode: str, strict: bool) -> str:
     try:
         parse_address(url)
         parse_headers(os.environ.get("PACENOTE_HEADERS", ""))
+        parse_token(os.environ.get("PACENOTE_TOKEN", ""))
     except ValueError as error:
         if strict:
             raise

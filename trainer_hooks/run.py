@@ -6,29 +6,32 @@ import atexit
 import contextlib
 import os
 import time
+import uuid
 from collections import deque
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
+from trainer_hooks import launch as launches
 from trainer_hooks import segment as segments
 from trainer_hooks.batches import Names
+from trainer_hooks.entries import Event, Items, Rows, as_tokens, packed
 from trainer_hooks.fingerprints import snapshot
 from trainer_hooks.jsonable import jsonable
-from trainer_hooks.pipeline import FinishReport, Pipeline, service_address
-from trainer_hooks.tally import LOG, Tally
-from trainer_hooks.values import NotReadyError, as_float, as_step, is_device_array
-from trainer_hooks.writer import Event, Items, Rows, as_correct, as_tokens
+from trainer_hooks.pipeline import FinishReport, Pipeline, choose_store, service_address
+from trainer_hooks.tally import LOG, Tally, text_of
+from trainer_hooks.values import NotReadyError, as_float, as_step, detached, is_device_array
 
 QUEUE_ENTRIES = 100_000  # `log` calls that may wait for the writing thread; about 200 MB of 20 floats each
+QUEUE_DEVICE_ENTRIES = 10_000  # …if they hold device arrays, whose memory is dearer
 QUEUE_ROW_BYTES = 256 * 2**20
+LEAST_ROW_BYTES = 4096  # that a `log_rows` call counts for, so that many tiny ones are bounded too
 EVENT_KINDS = ("checkpoint", "config", "code", "data", "evaluator", "hardware", "note")
 EVENT_BYTES = 2**20
 EXIT_SECONDS = 5.0  # a process that ends without `finish` is held up at most so long
+LONGEST_FINISH = 10.0**6  # seconds; far above it the interpreter refuses to wait
+MAX_HOST = 2**31 - 1
 _now = time.time
-_ndarray = np.ndarray
 _live: set[Run] = set()
 
 
@@ -72,14 +75,16 @@ class Run:
         """
         try:
             values = dict(metrics)
+            room = QUEUE_ENTRIES
             for value in values.values():
-                if type(value) is _ndarray:  # the caller may write into it after the call
-                    values = {k: v.copy() if type(v) is _ndarray else v for k, v in values.items()}
+                if type(value) is not float:
+                    values, devices = detached(values)
+                    room = QUEUE_DEVICE_ENTRIES if devices else QUEUE_ENTRIES
                     break
             if self._strict or weights_segment is not None:
                 self._check_log(step, values, tokens, weights_segment)
             queue = self._entries
-            if len(queue) >= QUEUE_ENTRIES:
+            if len(queue) >= room:
                 self._drop_oldest(queue, "queue full", "calls come faster than they are written; the oldest are lost")
             queue.append((step, values, tokens, weights_segment, _now()))
         except Exception as error:
@@ -94,15 +99,15 @@ class Run:
         try:
             if host is None:
                 host = self._process
-            elif isinstance(host, bool) or int(host) != host or host < 0:
-                raise ValueError(f"host must be a whole number ≥ 0, not {host!r}")
+            elif isinstance(host, bool) or int(host) != host or not 0 <= host <= MAX_HOST:
+                raise ValueError(f"host must be a whole number from 0 to 2**31 - 1, not {host!r:.60}")
             if is_device_array(rows):
                 raise TypeError("log_rows needs the batch as a NumPy array, before it is put on devices")
             if self._strict:
                 self._check_step(step)
-            copy = snapshot(rows)
+            copy = snapshot(rows, QUEUE_ROW_BYTES)
             queue = self._rows
-            if copy.nbytes * len(queue) > QUEUE_ROW_BYTES:
+            if max(copy.nbytes, LEAST_ROW_BYTES) * len(queue) > QUEUE_ROW_BYTES:
                 self._drop_oldest(queue, "rows queue full", "rows come faster than they are hashed; some are left out")
             queue.append(Rows(step, copy, int(host)))
         except Exception as error:
@@ -111,13 +116,13 @@ class Run:
     def log_items(self, step: Any, task: str, correct: Any) -> None:
         """Records per-item results of one task: bool (items,), in the task's own order."""
         try:
-            if not task or len(task.encode()) > 256:
-                raise ValueError(f"task must be a name of at most 256 bytes, not {task!r:.60}")
-            if not is_device_array(correct):
-                correct = as_correct(correct)
+            if not task or len(task.encode()) > segments.NAME_BYTES or "\0" in task:
+                raise ValueError(f"task must be a name of at most 256 bytes without NUL, not {task!r:.60}")
+            if not is_device_array(correct) or len(correct.shape) != 1:
+                correct = packed(correct)
             if self._strict:
                 self._check_step(step)
-            self._entries.append(Items(step, task, correct))
+            self._enqueue(Items(step, task, correct))
         except Exception as error:
             self._refuse("log_items", error)
 
@@ -128,13 +133,18 @@ class Run:
                 raise ValueError(f"kind must be one of {', '.join(EVENT_KINDS)}, not {kind!r}")
             if self._strict:
                 self._check_step(step)
-            self._entries.append(Event(step, kind, jsonable(value, EVENT_BYTES), _now()))
+            self._enqueue(Event(step, kind, jsonable(value, EVENT_BYTES), _now()))
         except Exception as error:
             self._refuse("event", error)
 
     def finish(self, timeout: float = 30.0) -> FinishReport:
         """Ends the segment; sends what is left for at most `timeout` seconds. What remains is in the spool."""
-        return self._end(timeout, finished=True)
+        try:
+            seconds = min(max(float(timeout), 0.0), LONGEST_FINISH)
+        except (TypeError, ValueError) as error:
+            self._refuse("finish", error)
+            seconds = 30.0
+        return self._end(seconds, finished=True)
 
     def __enter__(self) -> Run:
         return self
@@ -150,21 +160,24 @@ class Run:
             return self._report
         pipeline = self._pipeline
         if pipeline is None:
-            self._report = FinishReport(0, 0, counts=dict(self._tally.counts))
+            self._report = FinishReport(0, 0, counts=self._tally.snapshot())
             return self._report
         self._entries = self._rows = _Late(self._tally, self._strict)
         try:
-            pipeline.end(max(0.0, float(timeout)), finished)
+            pipeline.end(timeout, finished)
         except Exception as error:
             self._refuse("finish", error)
         _live.discard(self)
-        self._report = report = pipeline.report(self._tally)
+        self._report = report = pipeline.report()
         pipeline.say_what_is_left(report)
         return report
 
     def _check_log(self, step: Any, values: dict[Any, Any], tokens: Any, weights_segment: Any) -> None:
-        if weights_segment is not None and not isinstance(weights_segment, str):
-            raise TypeError(f"weights_segment must be a segment's id, not {weights_segment!r:.60}")
+        if weights_segment is not None:
+            try:  # the service would refuse the whole batch
+                uuid.UUID(weights_segment)
+            except (ValueError, AttributeError, TypeError):
+                raise ValueError(f"weights_segment must be a segment's id, not {weights_segment!r:.60}") from None
         if not self._strict:
             return
         self._check_step(step)
@@ -183,6 +196,12 @@ class Run:
         with contextlib.suppress(NotReadyError):
             as_step(step)
 
+    def _enqueue(self, entry: Items | Event) -> None:
+        queue = self._entries
+        if len(queue) >= QUEUE_DEVICE_ENTRIES:
+            self._drop_oldest(queue, "queue full", "calls come faster than they are written; the oldest are lost")
+        queue.append(entry)
+
     def _drop_oldest(self, queue: deque[Any], reason: str, message: str) -> None:
         try:
             queue.popleft()
@@ -193,7 +212,18 @@ class Run:
     def _refuse(self, call: str, error: Exception) -> None:
         if self._strict:
             raise error
-        self._tally.add(f"refused {call}", f"a call of {call} was left out: {error}")
+        with contextlib.suppress(Exception):  # of a log handler
+            self._tally.add(f"refused {call}", f"a call of {call} was left out: {text_of(error)}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A data loader may send its reader, and the run with it, to a worker process: there it does nothing."""
+        return _run_elsewhere, ()
+
+    def __copy__(self) -> Run:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Run:
+        return self
 
     def _leave_in_child(self) -> None:
         """A forked child has neither the threads nor the right to send its parent's data."""
@@ -222,8 +252,15 @@ class _Late(deque[Any]):
 
 @atexit.register
 def _end_at_exit() -> None:  # pyright: ignore[reportUnusedFunction]
+    deadline = time.monotonic() + EXIT_SECONDS
     for run in list(_live):
-        run._end(EXIT_SECONDS, finished=False)  # pyright: ignore[reportPrivateUsage]
+        left = max(0.0, deadline - time.monotonic())
+        run._end(left, finished=False)  # pyright: ignore[reportPrivateUsage]
+
+
+def _run_elsewhere() -> Run:
+    """What a run is after it was pickled."""
+    return Run(None, Tally(), strict=False)
 
 
 def _leave_runs_in_child() -> None:
@@ -256,9 +293,9 @@ def start(
 
     `tokens_per_step` is a number or, for ramps, a list of (from_step, tokens_per_step); `start_step` the updates
     already made; `forked_from` (run, step); `data` {"rows": rows in the data set, "epochs": passes over it}; one in
-    `sample_rows` row hashes is sent; `config` anything. With several jax processes this is a broadcast from process 0,
-    even where the hook is disabled. Never raises: a bad argument gives a run that does nothing, and one warning;
-    `strict` raises.
+    `sample_rows` row hashes is sent; `config` anything. Several jax processes agree on the segment through the
+    key-value store of `jax.distributed`: process 0 never waits there, the others at most half a minute. Never raises:
+    a bad argument gives a run that does nothing, and one warning; `strict` raises.
     """
     tally = Tally()
     place = segments.Place(0, 1)
@@ -287,7 +324,10 @@ def start(
     except Exception as error:
         fault = error
     try:
-        launch = segments.launch(place, body)  # a collective: whatever went wrong here, the other processes wait for it
+        store = choose_store()
+        names = (project or os.environ.get("PACENOTE_PROJECT"), name, stage, kind)
+        # Whatever went wrong here, the other processes may be waiting for this one's word.
+        launch = launches.launch(place, names, body, mode != "disabled", store)
         if mode == "disabled":
             return Run(None, tally, strict=False)
         if fault is not None:
@@ -295,9 +335,12 @@ def start(
         if not launch.body or body is None:
             raise ValueError("process 0 could not describe the run")
         url = service_address(mode, strict)
-        return Run(Pipeline(place, launch, body["sample_rows"], tally, url), tally, strict)
+        return Run(Pipeline(place, launch, body["sample_rows"], tally, url, store), tally, strict)
     except Exception as error:
+        if mode == "disabled":
+            return Run(None, tally, strict=False)
+        error = fault or error
         if strict:
-            raise
-        LOG.warning("pacenote: this run is not recorded: %s", error)
+            raise error
+        LOG.warning("pacenote: this run is not recorded: %s", text_of(error))
         return Run(None, tally, strict=False)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 import os
 import platform
 import sys
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-import numpy as np
-
 from trainer_hooks.jsonable import jsonable
 from trainer_hooks.values import as_float, as_integer, is_device_array
 
-NAMESPACE = uuid.UUID("6b1f9a52-6c1e-5d0e-9b59-3f7c0d1a7e11")
 KINDS = ("trainer", "evaluator", "import")
 CONFIG_BYTES = 2**20
+NAME_BYTES = 256
 REPORTED_MODULES = ("jax", "jaxlib", "flax", "optax", "grain", "orbax.checkpoint", "numpy", "torch", "maxtext")
 _RANKS = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"))
 
@@ -30,13 +27,6 @@ class Place(NamedTuple):
     process: int
     processes: int
     jax: Any = None
-
-
-class Launch(NamedTuple):
-    """A segment as every process of the launch knows it. `body` is empty where this launch has no valid description."""
-
-    id: str
-    body: bytes
 
 
 def find_place() -> Place:
@@ -159,8 +149,10 @@ def _config(config: Any) -> dict[str, Any]:
 
 def _text(what: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{what} must be a name, not {value!r}")
-    value.encode()  # a lone surrogate raises UnicodeEncodeError, a ValueError
+        raise ValueError(f"{what} must be a name, not {value!r:.60}")
+    # A lone surrogate raises UnicodeEncodeError, a ValueError. The service would refuse the whole run for the others.
+    if len(value.encode()) > NAME_BYTES or "\0" in value:
+        raise ValueError(f"{what} must be at most {NAME_BYTES} bytes without NUL, not {value!r:.60}")
     return value
 
 
@@ -183,7 +175,7 @@ def _tokens_per_step(value: Any) -> tuple[int | None, list[list[int]] | None]:
         [_whole("a ramp's step", step), _whole("a ramp's tokens_per_step", tokens, at_least=1)]
         for step, tokens in cast("Sequence[tuple[Any, Any]]", value)
     ]
-    if not ramp or sorted(ramp) != ramp:
+    if not ramp or any(later[0] <= earlier[0] for earlier, later in itertools.pairwise(ramp)):
         raise ValueError("a ramp of tokens_per_step must be (from_step, tokens_per_step) pairs in order of step")
     return None, ramp
 
@@ -200,30 +192,3 @@ def _data(value: Mapping[str, Any]) -> dict[str, Any]:
             f'data must be {{"rows": rows in the data set, "epochs": passes over it}}, not {dict(value)!r}'
         )
     return {"rows": _whole("data's rows", value["rows"], at_least=1), "epochs": epochs}
-
-
-def launch(place: Place, body: dict[str, Any] | None) -> Launch:
-    """The id and body that all processes of this launch use. `body` None: this process has none to offer.
-
-    With several jax processes this is a broadcast from process 0: a collective, so every process must come here, on
-    its main thread. Else the id comes from PACENOTE_LAUNCH_ID, or is new.
-    """
-    encoded = json.dumps(body, separators=(",", ":"), allow_nan=False).encode() if body is not None else b""
-    if place.jax is not None and place.processes > 1:
-        message = uuid.uuid4().bytes + encoded
-        agreed = _broadcast(message if place.process == 0 else b"")
-        return Launch(str(uuid.UUID(bytes=agreed[:16])), agreed[16:])
-    shared = os.environ.get("PACENOTE_LAUNCH_ID")
-    if shared and body is not None:
-        key = json.dumps([shared, *(body[k] for k in ("project", "run", "stage", "kind"))], separators=(",", ":"))
-        return Launch(str(uuid.uuid5(NAMESPACE, key)), encoded)
-    return Launch(str(uuid.uuid4()), encoded)
-
-
-def _broadcast(message: bytes) -> bytes:
-    from jax.experimental import multihost_utils
-
-    size = int(multihost_utils.broadcast_one_to_all(np.int32(len(message))))
-    buffer = np.zeros(size, np.uint8)
-    buffer[: len(message)] = np.frombuffer(message, np.uint8)
-    return np.asarray(multihost_utils.broadcast_one_to_all(buffer), np.uint8).tobytes()

@@ -11,12 +11,16 @@ from typing import Protocol
 
 from trainer_hooks.connection import Answer, Connection
 from trainer_hooks.spool import Record
-from trainer_hooks.tally import Tally
+from trainer_hooks.stores import Store
+from trainer_hooks.tally import Tally, text_of
 
 REFUSED = frozenset({400, 409, 413, 422})  # sending it again would change nothing; every other failure is retried
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 60.0
+BREATH_SECONDS = 0.002  # between records, so that catching up leaves the interpreter to the training loop
 NO_ANSWER = "no answer"
+ASIDE_BYTES = 64 * 2**20  # of refused records kept beside a spool
+ASIDE_OBJECT_BYTES = 4 * 2**20  # …where every addition writes the whole object again
 
 
 class Source(Protocol):
@@ -66,13 +70,17 @@ class Sender:
 
     def _deliver(self, record: Record) -> Answer:
         answer = self._send(record)
-        if answer.status == 404 and record.kind != "segment":
-            # The service does not know the segment: a new or restored database, or its first record was lost.
-            segment = self._send(self._source.segment)
-            if segment.accepted or segment.status == 409:
-                return self._send(record)
-            return Answer(segment.status if segment.status not in REFUSED else 404, detail=segment.detail)
-        return answer
+        if answer.status != 404 or record.kind == "segment":
+            return answer
+        # The service does not know the segment: a new or restored database, or it was refused or lost.
+        segment = self._send(self._source.segment)
+        if segment.accepted or segment.status == 409:  # 409: another process of this launch was first
+            answer = self._send(record)
+            if segment.accepted or answer.status != 404:
+                return answer
+        if segment.status in REFUSED:  # without its segment the record can never be taken
+            return segment._replace(detail=f"its segment is refused: {segment.detail}")
+        return segment
 
     def _send(self, record: Record) -> Answer:
         path = f"/api/v1/segments/{record.segment}"
@@ -83,11 +91,17 @@ class Sender:
     def _refuse(self, record: Record, answer: Answer) -> None:
         self.refused += 1
         why = f"{answer.status} {answer.detail}"
-        self._tally.add("rejected", f"the service refused a record ({record.kind}): {why}; it is kept beside the spool")
+        if record.kind == "segment":
+            self._tally.say_once("segment", f"the service refuses this run, so nothing of it will be shown: {why}")
+        self._tally.add(
+            "rejected",
+            f"the service refused a record ({record.kind}): {why}; it is kept beside the spool. Once the cause is "
+            "mended, send everything again with: python -m trainer_hooks.sync --again",
+        )
         try:
             self._keep_refused(record, answer)
         except Exception as error:
-            self._tally.say_once("keep rejected", f"a refused record could not be kept aside: {error}")
+            self._tally.say_once("keep rejected", f"a refused record could not be kept aside: {text_of(error)}")
 
     def _wait(self, answer: Answer) -> float:
         self.failures += 1
@@ -109,10 +123,24 @@ def _processes(segment: Record) -> int:
         return 1
 
 
-def refusal(record: Record, answer: Answer) -> bytes:
-    """A refused record as one line of `<segment>.<process>.rejected.jsonl`."""
-    head = json.dumps({"at": time.time(), "status": answer.status, "detail": answer.detail, "kind": record.kind})
-    return head[:-1].encode() + b',"body":' + record.body + b"}\n"
+class Aside:
+    """Keeps refused records as lines of `<segment>.<process>.rejected.jsonl`, up to a size; all are counted."""
+
+    def __init__(self, store: Store, name: str, tally: Tally) -> None:
+        self._store = store
+        self._name = name
+        self._tally = tally
+        self._room = ASIDE_BYTES if store.appends else ASIDE_OBJECT_BYTES
+
+    def keep(self, record: Record, answer: Answer) -> None:
+        """Adds one line. May raise what the store raises."""
+        fields = {"at": time.time(), "status": answer.status, "detail": answer.detail, "kind": record.kind}
+        line = json.dumps(fields)[:-1].encode() + b',"body":' + record.body + b"}\n"
+        self._room -= len(line)
+        if self._room < 0:
+            self._tally.say_once("aside full", f"{self._name} is full; further refused records are only counted")
+        else:
+            self._store.append(self._name, line)
 
 
 class SendingThread(threading.Thread):
@@ -125,6 +153,7 @@ class SendingThread(threading.Thread):
         self._changed = source_changed
         self._closing = threading.Event()
         self._abandoned = threading.Event()
+        self._hurried = False  # a back-off was cut short because closing began
         self._tally = tally
         self._when_done = when_done
 
@@ -139,26 +168,34 @@ class SendingThread(threading.Thread):
         self._changed.set()
 
     def run(self) -> None:
-        while not self._abandoned.is_set():
-            closing = self._closing.is_set()  # asked before the source, so that nothing can be added in between
-            self._changed.clear()
-            try:
-                wait = self._sender.step()
-            except Exception as error:  # a fault here must cost a record's delay, never the run
-                self._tally.say_once("sender", f"fault while sending, trying on: {type(error).__name__}: {error}")
-                wait = 1.0
-            if wait is None:
-                if closing:
-                    break
-                self._changed.wait(1.0)
-            elif wait > 0:
-                self._pause(wait)
-        self._when_done()
-        self.done.set()
+        try:
+            while not self._abandoned.is_set():
+                closing = self._closing.is_set()  # asked before the source, so that nothing can be added in between
+                self._changed.clear()
+                wait = self._guarded_step()
+                if wait is None:
+                    if closing:
+                        break
+                    self._changed.wait(1.0)
+                elif wait > 0:
+                    self._pause(wait)
+                elif not closing:
+                    time.sleep(BREATH_SECONDS)
+            self._when_done()
+        finally:
+            self.done.set()
+
+    def _guarded_step(self) -> float | None:
+        try:
+            return self._sender.step()
+        except BaseException as error:  # a fault here must cost a record's delay, never the run
+            self._tally.say_once("sender", f"fault while sending, trying on: {text_of(error)}")
+            return 1.0
 
     def _pause(self, seconds: float) -> None:
         """Waits. When closing begins a back-off is cut short and started over, but never what the service asked for."""
-        if self._closing.is_set() or self._sender.asked_to_wait:
+        if self._hurried or self._sender.asked_to_wait:
             self._abandoned.wait(seconds)
         elif self._closing.wait(seconds):
+            self._hurried = True
             self._sender.failures = 0

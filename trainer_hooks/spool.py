@@ -164,6 +164,7 @@ class Cursor:
         self.position = position
         self.damaged_bytes = 0
         self.damaged_places = 0
+        self.missing: set[int] = set()  # parts that are no longer there
         self._ends = ends
         self._found: Found | None = None
         self._read: tuple[int, Read] | None = None
@@ -174,7 +175,8 @@ class Cursor:
             end = self._ends[part]
             try:
                 found = read_record(self._reader(part), self.position.offset, end)
-            except FileNotFoundError:  # another process kept the spools under their cap
+            except FileNotFoundError:  # removed by hand, or by another process that kept the spools under their cap
+                self.missing.add(part)
                 found = Found(None, end, 0)
             if found.damaged:
                 self.damaged_bytes += found.damaged
@@ -184,6 +186,10 @@ class Cursor:
             else:
                 self._found = found
         return self._found.record if self._found is not None else None
+
+    def holds(self, part: int) -> bool:
+        """Whether the part is open here, and so readable even if its file is removed."""
+        return self._read is not None and self._read[0] == part
 
     def acknowledge(self, number: int) -> None:
         """Leaves out all records up to `number` from now on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +36,21 @@ class Store(Protocol):
     def append(self, name: str, data: bytes) -> None: ...
     def remove(self, name: str) -> None: ...
     def in_use(self, name: str) -> bool: ...
+    def claim(self, name: str) -> bool: ...
+
+
+class _FileReader:
+    """Reads one open file, which stays readable if it is removed meanwhile."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        self._file = file
+
+    def __call__(self, offset: int, size: int) -> bytes:
+        self._file.seek(offset)
+        return self._file.read(size)
+
+    def __del__(self) -> None:
+        self._file.close()
 
 
 class LocalStore:
@@ -58,13 +74,7 @@ class LocalStore:
 
     def reader(self, name: str) -> Callable[[int, int], bytes]:
         """A function (offset, size) → bytes."""
-
-        def read(offset: int, size: int) -> bytes:
-            with (self.folder / name).open("rb", buffering=0) as file:
-                file.seek(offset)
-                return file.read(size)
-
-        return read
+        return _FileReader((self.folder / name).open("rb", buffering=0))
 
     def get(self, name: str) -> bytes | None:
         """The whole file, or None."""
@@ -76,8 +86,13 @@ class LocalStore:
     def put(self, name: str, data: bytes) -> None:
         """Writes the whole file at once: readers see the old one or the new one."""
         new = self.folder / f"{name}.{os.getpid()}.new"
-        new.write_bytes(data)
-        new.replace(self.folder / name)
+        try:
+            new.write_bytes(data)
+            new.replace(self.folder / name)
+        except OSError:
+            with contextlib.suppress(OSError):
+                new.unlink(missing_ok=True)
+            raise
 
     def append(self, name: str, data: bytes) -> None:
         """Adds to the end of the file."""
@@ -100,6 +115,15 @@ class LocalStore:
         except OSError:
             return False
         return False
+
+    def claim(self, name: str) -> bool:
+        """Makes an empty file; False if there was one. Raises OSError where no file can be made."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            os.close(os.open(self.folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            return False
+        return True
 
 
 class Appender:
@@ -131,11 +155,19 @@ class Appender:
         if self._descriptor is not None:
             os.fsync(self._descriptor)
 
+    def gone(self) -> bool:
+        """Whether the file was removed: what is written now, nobody could open any more."""
+        try:
+            return self._descriptor is not None and os.fstat(self._descriptor).st_nlink == 0
+        except OSError:  # a stale handle of a network file system
+            return True
+
     def close(self) -> None:
         """Closes the file and gives up the lock."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
-            os.close(descriptor)
+            with contextlib.suppress(OSError):  # of a disk that is gone; the descriptor is free all the same
+                os.close(descriptor)
 
 
 class RemoteStore:
@@ -193,6 +225,10 @@ class RemoteStore:
     def in_use(self, name: str) -> bool:
         """Not known for an object: sending what a living process also sends is harmless."""
         return False
+
+    def claim(self, name: str) -> bool:
+        """Not known for an object store either."""
+        return True
 
 
 def open_store(address: str) -> Store:

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from trainer_hooks.connection import Answer, Connection
-from trainer_hooks.sender import NO_ANSWER, Sender, refusal
+from trainer_hooks.connection import Connection
+from trainer_hooks.sender import NO_ANSWER, Aside, Sender
 from trainer_hooks.spool import Cursor, Position, Record, Spool, load_position, part_ends, read_record, save_position
 from trainer_hooks.stores import Store, default_folder, open_store
 from trainer_hooks.tally import Tally
@@ -153,11 +153,8 @@ def sync(
 def _send(connection: Connection, source: _SpoolSource, patience: float) -> SyncReport:
     tally = Tally()
     report = SyncReport(spools=1, already_sent=source.already_sent)
-
-    def keep(record: Record, answer: Answer) -> None:
-        source.store.append(source.spool.side("rejected.jsonl"), refusal(record, answer))
-
-    sender = Sender(source, connection, tally, keep)
+    aside = Aside(source.store, source.spool.side("rejected.jsonl"), tally)
+    sender = Sender(source, connection, tally, aside.keep)
     patient_until = time.monotonic() + patience
     try:
         while (wait := sender.step()) is not None:

@@ -9,6 +9,15 @@ from collections import Counter
 LOG = logging.getLogger("trainer_hooks")
 
 
+def text_of(error: BaseException) -> str:
+    """An exception in one short line, also if it cannot even be printed."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}: {text:.300}"
+
+
 class Tally:
     """Counts by reason. Each reason is said once in the log; the counts are in the report of `finish`."""
 
@@ -22,6 +31,11 @@ class Tally:
         with self._lock:
             self.counts[reason] += count
         self.say_once(reason, message)
+
+    def snapshot(self) -> dict[str, int]:
+        """The counts as they are now."""
+        with self._lock:
+            return dict(self.counts)
 
     def say_once(self, reason: str, message: str) -> None:
         """Logs `message` unless something was said for `reason` before."""

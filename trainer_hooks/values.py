@@ -7,12 +7,13 @@ read, through `addressable_data(0)`: a copy to the host, never a JAX computation
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-LARGEST_INTEGER = 2**53  # beyond it a double, and so JSON in most languages, cannot count
+LARGEST_INTEGER = 2**53 - 1  # beyond it a double, and so JSON in most languages, cannot count
 
 
 class UnusableError(ValueError):
@@ -27,9 +28,36 @@ class NotReadyError(Exception):
     """The device has not computed the value yet."""
 
 
+class NoScalar:
+    """Stands in for an array that is none, so that nobody holds its memory."""
+
+    def __init__(self, shape: object) -> None:
+        self.shape = shape
+
+
 def is_device_array(value: object) -> bool:
     """Whether `value` looks like a `jax.Array`."""
     return hasattr(type(value), "addressable_data")
+
+
+def detached(values: dict[Any, Any]) -> tuple[dict[Any, Any], bool]:
+    """`values` without what the caller may write into later, or what holds more memory than a number.
+
+    Also says whether there are device arrays among them. For the calling thread: never waits.
+    """
+    found: dict[Any, Any] = {}
+    devices = False
+    for name, value in values.items():
+        found[name] = value
+        if type(value) is not float and type(value) is not int:
+            if is_device_array(value):
+                devices = True
+                if getattr(value, "size", 1) != 1:
+                    found[name] = NoScalar(value.shape)
+            elif isinstance(value, np.ndarray):
+                array = cast("NDArray[Any]", value)
+                found[name] = array.copy() if array.size == 1 else NoScalar(array.shape)
+    return found, devices
 
 
 def fetch(value: Any) -> NDArray[Any]:
@@ -58,13 +86,21 @@ def fetch(value: Any) -> NDArray[Any]:
 def _single(value: Any) -> Any:
     """`value` itself, or the one element of an array."""
     if is_device_array(value):
+        if getattr(value, "size", 1) != 1:  # before anything is copied
+            raise _no_scalar(value.shape)
         value = fetch(value)
+    if isinstance(value, NoScalar):
+        raise _no_scalar(value.shape)
     if isinstance(value, np.ndarray):
         array = cast("NDArray[Any]", value)
         if array.size != 1:
-            raise UnusableError("refused", f"an array of shape {array.shape} is not a scalar")
+            raise _no_scalar(array.shape)
         return array.reshape(-1)[0]
     return value
+
+
+def _no_scalar(shape: object) -> UnusableError:
+    return UnusableError("refused", f"an array of shape {shape} is not a scalar")
 
 
 def as_float(value: Any) -> float:
@@ -91,7 +127,7 @@ def _float(value: Any) -> float:
 
 
 def as_integer(value: Any) -> int:
-    """`value` as an int of at most 2**53 in size; floats pass where they are whole. Raises as `as_float`."""
+    """`value` as an int below 2**53 in size; floats pass where they are whole. Raises as `as_float`."""
     if type(value) is not int:
         value = _single(value)
         number = as_float(value)
@@ -99,7 +135,7 @@ def as_integer(value: Any) -> int:
             raise UnusableError("refused", f"{number!r} is not a whole number")
         value = int(value)
     if abs(value) > LARGEST_INTEGER:
-        raise UnusableError("refused", f"{value} is beyond 2**53")
+        raise UnusableError("refused", f"{value} is beyond 2**53 - 1")
     return value
 
 
@@ -111,7 +147,7 @@ def as_step(value: Any) -> int:
     return step
 
 
-def json_column(column: list[float | None]) -> list[float | str | None]:
+def json_column(column: Sequence[float | None]) -> list[float | str | None]:
     """The column as it goes over the wire: "NaN", "Infinity" and "-Infinity" for what JSON has no number for."""
     return [value if value is None or math.isfinite(value) else json_non_finite(value) for value in column]
 

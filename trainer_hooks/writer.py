@@ -2,87 +2,33 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import threading
 import time
 from collections import Counter, deque
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from trainer_hooks.batches import BatchBuilder, Names, Pace, Row, convert_values
+from trainer_hooks.entries import Entry, Items, Packed, Rows, as_tokens, packed
 from trainer_hooks.fingerprints import RowsRecord
 from trainer_hooks.journal import Journal
-from trainer_hooks.tally import Tally
-from trainer_hooks.values import NotReadyError, UnusableError, as_float, as_step, fetch, is_device_array
+from trainer_hooks.tally import Tally, text_of
+from trainer_hooks.values import NotReadyError, UnusableError, as_step
 
 POLL_SECONDS = 0.05
 RECORD_SECONDS = 0.5  # at most this long between a call and its record in the spool
 RECORD_ENTRIES = 1_000  # …or as soon as so many calls wait
 HURRY_ENTRIES = 20_000
-ROWS_SECONDS = 0.25  # hashing per turn, so that it can never keep the scalars waiting
+TURN_SECONDS = 0.25  # for scalars, and again for rows: then what was converted goes to the journal and the disk
 MAX_HASHES = 50_000  # in one fingerprints record
-MAX_ITEMS = 2**25
-
-Entry = tuple[Any, dict[Any, Any], Any, Any, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Items:
-    """A `log_items` call."""
-
-    step: Any
-    task: str
-    correct: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """An `event` call; `value` is plain JSON."""
-
-    step: Any
-    kind: str
-    value: Any
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """A `log_rows` call; `rows` is a private copy, or a device array."""
-
-    step: Any
-    rows: NDArray[np.uint32]
-    host: int
-
-
-def as_correct(value: Any) -> NDArray[np.bool_]:
-    """Per-item results, bool (items,). Raises UnusableError or NotReadyError."""
-    array = fetch(value) if is_device_array(value) else np.asarray(value)
-    if array.ndim != 1 or array.dtype.kind not in "bui" or not 0 < array.size <= MAX_ITEMS:
-        raise UnusableError("refused", f"results must be booleans (items,), not {array.dtype}{list(array.shape)}")
-    if array.dtype.kind != "b" and not np.isin(array, (0, 1)).all():
-        raise UnusableError("refused", "results must be booleans, or 0 and 1")
-    return array.astype(np.bool_)
-
-
-def as_tokens(value: Any) -> float | int | None:
-    """Cumulative tokens ≥ 0, or None for none. Raises UnusableError or NotReadyError."""
-    if value is None:
-        return None
-    number = value if type(value) is int else as_float(value)
-    if not 0 <= number < 2**63:
-        raise UnusableError("refused", f"tokens are {number}")
-    return int(number) if number == int(number) else number
+HASHED_AT_ONCE = 64  # rows
 
 
 class Writer:
     """Turns queue entries into records. `turn` is called by one thread only."""
 
     def __init__(self, journal: Journal, process: int, sample_rows: int, tally: Tally) -> None:
-        self.entries: deque[Entry | Items | Event] = deque()
+        self.entries: deque[Entry] = deque()
         self.rows: deque[Rows] = deque()
         self._journal = journal
         self._process = process
@@ -92,33 +38,29 @@ class Writer:
         self._names = Names()
         self._builder = BatchBuilder(self._pace)
         self._seq: Counter[str] = Counter()
-        self._held: Entry | Items | Event | None = None
+        self._held: Entry | None = None
         self._held_rows: Rows | None = None
         self.last_step = 0
 
-    def waiting(self) -> bool:
-        """Whether something taken or to be taken is not in the journal yet."""
-        return bool(self.entries or self.rows or self._held is not None or self._held_rows is not None)
+    def waiting(self) -> int:
+        """How many calls are not in the journal yet."""
+        return len(self.entries) + len(self.rows) + (self._held is not None) + (self._held_rows is not None)
 
-    def turn(self, hurry: bool = False) -> None:
-        """Moves all that is ready into the journal, and the journal to the disk."""
+    def turn(self, hurry: bool = False, last_chance: bool = False) -> None:
+        """Moves what is ready into the journal, and the journal to the disk.
+
+        With `last_chance`, what the device has not computed by now is left out and counted.
+        """
         self._pace.hurry = hurry or len(self.entries) > HURRY_ENTRIES
-        self._take_entries()
-        self._take_rows(time.monotonic() + ROWS_SECONDS)
-        self._journal.flush()
-
-    def give_up(self) -> None:
-        """Counts what the device never finished as dropped."""
-        waiting = len(self.entries) + len(self.rows) + (self._held is not None) + (self._held_rows is not None)
-        if waiting:
-            self._tally.add("not ready", f"{waiting} calls waited for values the device has not computed", waiting)
-            self.entries.clear()
-            self.rows.clear()
-            self._held = self._held_rows = None
+        try:
+            self._take_entries(time.monotonic() + TURN_SECONDS, last_chance)
+            self._take_rows(time.monotonic() + TURN_SECONDS, last_chance)
+        finally:
+            self._journal.flush()
 
     def note_losses(self) -> None:
         """Says in the run's own record that something is missing from it."""
-        counts = {reason: count for reason, count in self._tally.counts.items() if count and reason != "rejected"}
+        counts = {reason: count for reason, count in self._tally.snapshot().items() if count and reason != "rejected"}
         if self._journal.dropped:
             counts["over memory or cap"] = self._journal.dropped
         if counts:
@@ -131,29 +73,32 @@ class Writer:
 
     # --- scalars, items, events: one order ---
 
-    def _take_entries(self) -> None:
+    def _take_entries(self, until: float, last_chance: bool) -> None:
         try:
-            while True:
+            while time.monotonic() < until:
                 entry, self._held = self._held, None
                 if entry is None:
                     if not self.entries:
                         break
                     entry = self.entries.popleft()
                 try:
-                    self._take(entry)
+                    self._take(entry, last_chance)
                 except NotReadyError:
-                    self._held = entry  # everything behind it waits too: one step late, never out of order
-                    break
+                    if not last_chance:
+                        self._held = entry  # everything behind it waits too: one step late, never out of order
+                        break
+                    self._tally.add("not ready", "a call was left out: the device has not computed its values")
                 except UnusableError as error:
                     self._tally.add(error.reason, f"a call was left out: {error}")
                 except Exception as error:
-                    self._tally.add("refused", f"a call was left out: {type(error).__name__}: {error}")
+                    self._tally.add("refused", f"a call was left out: {text_of(error)}")
                 self._pace.rest()
         except IndexError:  # the queue was full and the loop dropped the last entry meanwhile
             pass
-        self._close_batch()
+        finally:
+            self._close_batch()
 
-    def _take(self, entry: Entry | Items | Event) -> None:
+    def _take(self, entry: Entry, last_chance: bool) -> None:
         if isinstance(entry, tuple):
             step, metrics, tokens, weights_segment, at = entry
             number, fault, counted = as_step(step), None, None
@@ -161,7 +106,8 @@ class Writer:
                 counted = as_tokens(tokens)
             except UnusableError as error:
                 fault = error
-            values = convert_values(metrics, self._names, self._tally.add)  # last to raise NotReadyError: counts once
+            # The last to raise NotReadyError, so that faults are counted once.
+            values = convert_values(metrics, self._names, self._tally.add, self._pace, last_chance)
             if fault is not None:
                 self._tally.add(fault.reason, f"tokens at step {number} were left out: {fault}")
             row = Row(number, values, counted, at, weights_segment)
@@ -172,9 +118,8 @@ class Writer:
                 self._builder.add(row)
         elif isinstance(entry, Items):
             self._close_batch()
-            correct = as_correct(entry.correct)
-            bits = base64.b64encode(np.packbits(correct, bitorder="little").tobytes()).decode()
-            body = {"step": as_step(entry.step), "task": entry.task, "n": len(correct), "correct": bits}
+            correct = entry.correct if isinstance(entry.correct, Packed) else packed(entry.correct)
+            body = {"step": as_step(entry.step), "task": entry.task, "n": correct.n, "correct": correct.bits}
             self._record("items", body)
         else:
             self._close_batch()
@@ -187,33 +132,38 @@ class Writer:
 
     # --- row fingerprints ---
 
-    def _take_rows(self, until: float) -> None:
-        open_records: dict[int, RowsRecord] = {}
-        while time.monotonic() < until:
-            entry, self._held_rows = self._held_rows, None
-            if entry is None:
-                if not self.rows:
-                    break
-                try:
+    def _take_rows(self, until: float, last_chance: bool) -> None:
+        records: dict[int, RowsRecord] = {}
+        try:
+            while time.monotonic() < until:
+                entry, self._held_rows = self._held_rows, None
+                if entry is None:
+                    if not self.rows:
+                        break
                     entry = self.rows.popleft()
-                except IndexError:
-                    break
-            try:
-                step = as_step(entry.step)
-            except NotReadyError:
-                self._held_rows = entry
-                break
-            except UnusableError as error:
-                self._tally.add(error.reason, f"rows were left out: {error}")
-                continue
-            for start in range(0, len(entry.rows), MAX_HASHES):
-                record = open_records.setdefault(entry.host, RowsRecord(entry.host, self._sample))
-                record.add(step, entry.rows[start : start + MAX_HASHES])
-                if len(record.hashes) >= MAX_HASHES:
-                    self._record("fingerprints", open_records.pop(entry.host).body())
+                try:
+                    self._hash(entry, records)
+                except NotReadyError:
+                    if not last_chance:
+                        self._held_rows = entry
+                        break
+                    self._tally.add("not ready", "rows were left out: the device has not computed their step")
+                except UnusableError as error:
+                    self._tally.add(error.reason, f"rows were left out: {error}")
+        except IndexError:  # as above
+            pass
+        finally:
+            for record in records.values():
+                self._record("fingerprints", record.body())
+
+    def _hash(self, entry: Rows, records: dict[int, RowsRecord]) -> None:
+        step = as_step(entry.step)
+        for start in range(0, len(entry.rows), HASHED_AT_ONCE):
+            record = records.setdefault(entry.host, RowsRecord(entry.host, self._sample))
+            record.add(step, entry.rows[start : start + HASHED_AT_ONCE])
+            if len(record.hashes) >= MAX_HASHES:
+                self._record("fingerprints", records.pop(entry.host).body())
             self._pace.rest()
-        for record in open_records.values():
-            self._record("fingerprints", record.body())
 
     def _record(self, kind: str, fields: dict[str, Any]) -> None:
         body = {"process": self._process, "seq": self._next(kind), **fields}
@@ -230,6 +180,7 @@ class WritingThread(threading.Thread):
 
     def __init__(self, writer: Writer, journal: Journal, tally: Tally) -> None:
         super().__init__(name="pacenote-writer", daemon=True)
+        self.written = threading.Event()  # all that can be sent is in the journal, if not on the disk yet
         self.done = threading.Event()
         self._writer = writer
         self._journal = journal
@@ -249,25 +200,30 @@ class WritingThread(threading.Thread):
             due = time.monotonic() - turned_at >= RECORD_SECONDS
             if (due or len(self._writer.entries) >= RECORD_ENTRIES) and self._guarded(self._writer.turn):
                 turned_at = time.monotonic()
-        self._guarded(self._writer.turn, True)
-        while self._writer.waiting() and time.monotonic() < self._deadline:
-            time.sleep(0.01)
+        try:
             self._guarded(self._writer.turn, True)
-        self._guarded(self._last_words)
-        self._guarded(self._journal.close)
-        self.done.set()
-
-    def _last_words(self) -> None:
-        self._writer.give_up()
-        if self._with_finish:
-            self._writer.note_losses()
-            self._writer.finish()
+            while self._writer.waiting() and time.monotonic() < self._deadline:
+                time.sleep(0.01)
+                self._guarded(self._writer.turn, True)
+            for _ in range(1_000):  # each is bounded in time; none where the writer itself is at fault for ever
+                if not self._writer.waiting():
+                    break
+                self._guarded(self._writer.turn, True, True)
+            if self._with_finish:
+                self._guarded(self._writer.note_losses)
+                self._guarded(self._writer.finish)
+            self._guarded(self._journal.flush, False, False)
+            self.written.set()
+            self._guarded(self._journal.close)
+        finally:
+            self.written.set()
+            self.done.set()
 
     def _guarded(self, call: Any, *arguments: Any) -> bool:
         """Runs one piece of work; a fault in it is said once and must end neither the thread nor the run."""
         try:
             call(*arguments)
-        except Exception as error:
-            self._tally.add("faults", f"fault while writing, going on: {type(error).__name__}: {error}")
+        except BaseException as error:  # also a SystemExit or an extension's panic, out of a value's __float__
+            self._tally.add("faults", f"fault while writing, going on: {text_of(error)}")
             return False
         return True

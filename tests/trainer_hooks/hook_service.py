@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -126,6 +129,10 @@ class HookService:
     def bodies(self, kind: str) -> list[dict[str, Any]]:
         return [body for k, body in self.taken if k == kind]
 
+    def segment_of(self, kind: str) -> str:
+        """The segment of the last request of a kind."""
+        return next(path.split("/")[4] for _, path, *_ in reversed(self.requests) if path.endswith(kind))
+
     def points(self) -> list[tuple[int, str, Any]]:
         """(step, metric, value) of every batch, in order."""
         return [point for body in self.bodies("batches") for point in points_of(body)]
@@ -150,3 +157,10 @@ def points_of(body: dict[str, Any]) -> list[tuple[int, str, Any]]:
         for name, column in body["metrics"].items()
         if column[i] is not None
     ]
+
+
+def python(code: str, **environment: str) -> subprocess.Popen[str]:
+    """Runs code in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, **environment}, text=True, stderr=subprocess.PIPE
+    )

@@ -7,6 +7,7 @@ import json
 import math
 import socket
 import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 import trainer_hooks
 from trainer_hooks import sender
 from trainer_hooks.connection import Connection, parse_headers
+from trainer_hooks.sync import sync
 
 Make = Callable[[list[Reply]], HookService]
 
@@ -69,14 +71,30 @@ def test_an_unknown_segment_is_put_again(service: HookService) -> None:
     assert [method for method, *_ in service.requests].count("PUT") == 2
 
 
-def test_a_segment_that_is_refused_leaves_everything_in_the_spool(scripted: Make) -> None:
-    service = scripted([422] + [404, 422] * 500)
+@pytest.mark.parametrize("refusal", [[404, 422], [404, 409, 404]])
+def test_records_of_a_refused_segment_are_refused_with_it_and_can_be_sent_again(
+    scripted: Make, caplog: pytest.LogCaptureFixture, refusal: list[Reply]
+) -> None:
+    service = scripted([refusal[1], *refusal, *refusal])
     run = trainer_hooks.start("run", project="project")
     run.log(1, {"loss": 1.0})
-    report = run.finish(timeout=0.5)
-    assert report.rejected == 1  # the segment itself
-    assert report.left_in_spool == 2
+    report = run.finish()
+    assert (report.rejected, report.left_in_spool) == (3, 0)  # the segment, the batch, the end
+    assert len(service.requests) == 1 + 2 * len(refusal)
     assert service.points() == []
+    assert caplog.text.count("refuses this run") == 1
+    assert sync(service.url, again=True).accepted == 3
+    assert service.points() == [(1, "loss", 1.0)]
+
+
+def test_records_are_taken_again_once_their_segment_is(scripted: Make) -> None:
+    service = scripted([422, 404, 422])
+    run = trainer_hooks.start("run", project="project")
+    run.event(1, "note", "refused with its segment")
+    service.wait_for(lambda s: len(s.requests) == 3)
+    run.log(2, {"loss": 1.0})  # the service was mended
+    assert run.finish().rejected == 2
+    assert service.points() == [(2, "loss", 1.0)]
 
 
 @pytest.mark.parametrize("form", ["seconds", "date"])
@@ -214,6 +232,16 @@ def test_a_fault_in_the_sending_thread_does_not_end_it(service: HookService, mon
     assert len(service.points()) == 3
 
 
+def make_certificate(path: Path) -> None:
+    """Writes a certificate for localhost, and its key, by the openssl command (Debian has it)."""
+    command = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    )
+    subprocess.run([*command.split(), "-keyout", str(path), "-out", f"{path}.crt"], check=True, capture_output=True)
+    with path.open("a") as file:
+        file.write(Path(f"{path}.crt").read_text())
+
+
 class ConnectProxy:
     """The least a proxy does: CONNECT, or one request with an absolute address."""
 
@@ -259,11 +287,12 @@ class ConnectProxy:
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_proxies_and_certificates_of_the_environment_are_honoured(
-    service: HookService, monkeypatch: pytest.MonkeyPatch, scheme: str
+    service: HookService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scheme: str
 ) -> None:
-    certificate = Path(__file__).parent / "loopback.pem"  # certificate and key for localhost, of no use elsewhere
+    certificate = tmp_path / "localhost.pem"
     proxy = ConnectProxy()
     if scheme == "https":
+        make_certificate(certificate)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
         service.server.socket = context.wrap_socket(service.server.socket, server_side=True)

@@ -10,6 +10,7 @@ from fastapi import Depends, FastAPI
 
 from service import errors
 from service.alerts.endpoints import router as alerts
+from service.auth.browsers import BrowserGuard
 from service.auth.token import require_token
 from service.broker import Broker
 from service.channels.endpoints import router as channels
@@ -29,6 +30,8 @@ from service.worker.loop import Worker
 from web.pages import install as install_pages
 
 NOUNS = (runs, ingest, series, references, judgements, alerts, channels, events)
+
+SMALL_BODY = 64 * 1024  # bytes of a request that a person or a script writes
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -63,9 +66,11 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.context = context
     errors.install(app)
+    app.add_middleware(BrowserGuard, settings=settings)
     install_telemetry(app)
     for router in NOUNS:
-        app.include_router(router, prefix="/api/v1", dependencies=[Depends(require_token)])
+        limit = None if router is ingest else SMALL_BODY  # ingest has its own: decompressed bytes count there
+        app.include_router(router, prefix="/api/v1", dependencies=[Depends(require_token)], max_body_size=limit)
     app.include_router(health)
     install_pages(app)
     return app

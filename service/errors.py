@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+log = logging.getLogger(__name__)
 
 PROBLEM = "application/problem+json"
 
@@ -103,6 +111,38 @@ def problem_response(
     return Response(msgspec.json.encode(body), status, headers, media_type=PROBLEM)
 
 
+def _field_error(entry: dict[str, Any]) -> FieldError:
+    """What pydantic says about one field; of a body that is no JSON it says at which byte."""
+    if entry["type"] == "json_invalid":
+        return FieldError("body", f"is no JSON: {entry['ctx']['error']} (byte {entry['loc'][-1]})")
+    return FieldError(".".join(str(part) for part in entry["loc"]), entry["msg"])
+
+
+class _LimitAsProblem:
+    """ASGI middleware: FastAPI's own limit on bodies answers in plain text; this says the same as a problem body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        instead: Response | None = None
+
+        async def sending(message: Message) -> None:
+            nonlocal instead
+            if message["type"] == "http.response.start" and message["status"] == 413:
+                media_type = Headers(raw=message["headers"]).get("content-type", "")
+                if media_type.startswith("text/plain"):
+                    detail = "The body is larger than this address takes."
+                    errors = [FieldError("body", "is too large")]
+                    instead = problem_response(Request(scope), 413, TooLargeError.title, detail, errors)
+            if instead is None:
+                await send(message)
+            elif not message.get("more_body", message["type"] == "http.response.start"):
+                await instead(scope, receive, send)
+
+        await self.app(scope, receive, sending)
+
+
 def install(app: FastAPI) -> None:
     """Make every error of this application a problem body."""
 
@@ -112,15 +152,34 @@ def install(app: FastAPI) -> None:
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        headers = dict(error.headers or {})
-        return problem_response(request, error.status_code, str(error.detail), str(error.detail), headers=headers)
+        headers = {name.title(): value for name, value in (error.headers or {}).items()}
+        title = detail = str(error.detail)
+        if title == HTTPStatus(error.status_code).phrase:  # made by the router, which says no more
+            detail = {
+                404: f"There is nothing at {request.url.path}. The API is described at /api/docs.",
+                405: f"{request.method} is not possible here, but {headers.get('Allow', 'another method')} is.",
+            }.get(error.status_code, detail)
+        return problem_response(request, error.status_code, title, detail, headers=headers)
 
     async def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        errors = [FieldError(".".join(str(part) for part in e["loc"]), e["msg"]) for e in error.errors()]
+        errors = [_field_error(entry) for entry in error.errors()]
         detail = "; ".join(f"{e.field}: {e.detail}" for e in errors)
         return problem_response(request, 422, "Invalid", detail, errors)
 
+    async def database(request: Request, error: Exception) -> Response:
+        log.error("%s %s: %s", request.method, request.url.path, error)
+        detail = "The database does not take requests now. Send this again later; the service's log says more."
+        return problem_response(request, 503, "Database unavailable", detail, headers={"Retry-After": "2"})
+
+    async def unforeseen(request: Request, _error: Exception) -> Response:  # its traceback is in the log
+        detail = "Something unforeseen went wrong. The service's log says what."
+        return problem_response(request, 500, "Internal server error", detail)
+
     app.add_exception_handler(ProblemError, problem)
+    for kind in (OperationalError, InterfaceError, PoolTimeoutError):
+        app.add_exception_handler(kind, database)
+    app.add_exception_handler(Exception, unforeseen)
+    app.add_middleware(_LimitAsProblem)
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(RequestValidationError, invalid)

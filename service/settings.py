@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from platformdirs import user_data_path
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from sqlalchemy.engine import URL
+
+
+def sqlite_url(path: Path) -> str:
+    """The address of a SQLite file; characters that mean something in an address are escaped."""
+    return URL.create("sqlite", database=str(path)).render_as_string()
 
 
 def default_database_url() -> str:
     """SQLite in the user's data folder."""
-    return f"sqlite:///{user_data_path('pacenote') / 'pacenote.db'}"
+    return sqlite_url(user_data_path("pacenote") / "pacenote.db")
 
 
 class Settings(BaseSettings):
@@ -26,15 +34,23 @@ class Settings(BaseSettings):
     token: SecretStr | None = None
     public_url: str | None = Field(default=None, description="Address that links in messages begin with.")
     worker: bool = Field(default=True, description="Seal, judge and deliver inside this process.")
-    max_body_bytes: int = 8 * 1024 * 1024
-    max_metric_name_bytes: int = 256
-    max_metrics_per_run: int = 2000
+    max_body_bytes: int = Field(default=8 * 1024 * 1024, gt=0)
+    max_metric_name_bytes: int = Field(default=256, gt=0)
+    max_metrics_per_run: int = Field(default=2000, gt=0)
     alert_clear_seconds: float = Field(
         default=60.0, ge=0.0, description="How long every rule must say no before an alert is resolved."
     )
     allow_private_channels: bool = Field(
         default=False, description="Let channels send to loopback and private addresses, and over plain http."
     )
+
+    @field_validator("public_url")
+    @classmethod
+    def _an_address(cls, value: str | None) -> str | None:
+        parts = urlsplit(value or "")
+        if value and (parts.scheme not in ("http", "https") or not parts.hostname):
+            raise ValueError("must be an address such as https://pacenote.example.org")
+        return value or None
 
     @property
     def loopback(self) -> bool:
@@ -48,12 +64,7 @@ class Settings(BaseSettings):
 
     @property
     def base_url(self) -> str:
-        """Address of the pages, without a final slash."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        """Address of the pages, without a final slash; this machine's name where the service listens everywhere."""
+        everywhere = self.host in ("", "0.0.0.0", "::")
+        host = socket.gethostname() if everywhere else f"[{self.host}]" if ":" in self.host else self.host
         return (self.public_url or f"http://{host}:{self.port}").rstrip("/")
-
-    @property
-    def sqlite_path(self) -> Path | None:
-        """The database file, if it is one."""
-        prefix = "sqlite:///"
-        return Path(self.database_url[len(prefix) :]) if self.database_url.startswith(prefix) else None

@@ -20,8 +20,13 @@ def refuses_to_start(settings: Settings) -> str | None:
             f"Refusing to listen on {settings.host} without a token: anyone who reaches it could read and write. "
             "Set PACENOTE_TOKEN, or use --host 127.0.0.1."
         )
-    if settings.token is not None and len(settings.token.get_secret_value()) < 16:
+    if settings.token is None:
+        return None
+    token = settings.token.get_secret_value()
+    if len(token) < 16:
         return "PACENOTE_TOKEN is too short: use at least 16 characters, for example from `openssl rand -hex 20`."
+    if not all("!" <= character <= "~" for character in token):
+        return "PACENOTE_TOKEN holds a space, a line end or a letter beyond ASCII, which no header can carry."
     return None
 
 

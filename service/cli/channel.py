@@ -9,8 +9,8 @@ from uuid import UUID
 
 import typer
 
-from service.cli.opening import open_context, read_settings
-from service.cli.output import fail
+from service.cli.opening import database_trouble, open_context, read_settings
+from service.cli.output import fail, make_table, plain_console
 
 if TYPE_CHECKING:
     from service.context import Context
@@ -49,19 +49,15 @@ def add(
 
 def show_list(database_url: Url = None) -> None:
     """List the channels."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
     from service.channels.endpoints import list_channels
 
     with _context(database_url) as context:
         channels = list_channels(context).items
-    table = Table("name", "kind", "address", "project", "state", box=SIMPLE_HEAD)
+    table = make_table("name", "kind", "address", "project", "state")
     for channel in channels:
         state = "enabled" if channel.enabled else "disabled by its receiver"
         table.add_row(channel.name, channel.kind, channel.url, channel.project or "all", state)
-    Console().print(table)
+    plain_console().print(table)
 
 
 def send_test(name: Name, database_url: Url = None, allow_private_channels: AllowPrivate = None) -> None:
@@ -90,11 +86,13 @@ def _context(database_url: str | None, allow_private: bool | None = None) -> Gen
 
     from service.errors import ProblemError
 
-    context = open_context(read_settings(database_url=database_url, allow_private_channels=allow_private))
+    settings = read_settings(database_url=database_url, allow_private_channels=allow_private)
+    context = open_context(settings)
     try:
-        yield context
+        with database_trouble(settings.database_url):
+            yield context
     except ProblemError as error:
-        fail(error.detail)
+        fail(error.detail.removeprefix("body."))
     except ValidationError as error:
         first = error.errors()[0]
         fail(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")

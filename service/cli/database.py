@@ -34,7 +34,9 @@ def upgrade(database_url: Url = None) -> None:
                 f"The database is on revision {before}, which this program ({head}) does not know: {error}",
                 WRONG_REVISION,
             )
-    typer.echo(f"The database is on revision {head}" + (" already." if before == head else f" (it was {before})."))
+    typer.echo(
+        f"The database is on revision {head}" + (" already." if before == head else f" (it was {before or 'empty'}).")
+    )
 
 
 def current(database_url: Url = None) -> None:

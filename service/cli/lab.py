@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import FrameType
 from typing import Annotated
 
 import typer
 
-from service.cli.output import fail
+from service.cli.output import INTERRUPTED, fail, warn
 
 EXAMPLE_RECORD = "Example: pacenote lab record --out service/references/bundles/lab"
 
@@ -36,7 +37,16 @@ def record(
 
     signal.signal(signal.SIGINT, interrupted)
     try:
+        out.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=out):  # said now, not after minutes of training
+            pass
+    except OSError as error:
+        fail(f"Cannot write into {out}: {error.strerror}")
+    try:
         run(out, sibling_tolerance, keep_base=keep_base, should_stop=stop.is_set)
-    except (InterruptedError, OSError, ValueError) as error:
+    except InterruptedError as error:
+        warn(str(error))
+        raise typer.Exit(INTERRUPTED) from error
+    except (OSError, ValueError) as error:
         fail(str(error))
     typer.echo(f"The bundle is in {out}.")

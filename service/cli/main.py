@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from importlib.metadata import version
+from typing import Annotated, Any
 
 import typer
 
-from service.cli import channel, database, lab, reference, replay, serve, sync, worker
+from service.cli import (
+    backtest,
+    channel,
+    database,
+    export,
+    follow,
+    import_,
+    lab,
+    reference,
+    reference_build,
+    reference_pull,
+    replay,
+    serve,
+    sync,
+    worker,
+)
 from service.cli.demo import demo
 from service.cli.output import INTERRUPTED, REFUSED
 
@@ -18,7 +34,23 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"pacenote {version('pacenote')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool, typer.Option("--version", help="Say which version this is.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    """What goes before a command."""
 
 
 def _group(name: str, text: str, example: str) -> typer.Typer:
@@ -31,11 +63,19 @@ app.command("demo")(demo)  # its help ends with an example
 app.command("serve", epilog=serve.EXAMPLE)(serve.serve)
 app.command("worker", epilog=worker.EXAMPLE)(worker.worker)
 app.command("replay", epilog=replay.EXAMPLE)(replay.replay)
+app.command("import", epilog=import_.EXAMPLE)(import_.import_)
+app.command("export", epilog=export.EXAMPLE)(export.export)
+app.command("follow", epilog=follow.EXAMPLE)(follow.follow)
+app.command("backtest", epilog=backtest.EXAMPLE)(backtest.backtest)
 app.command("sync", epilog=sync.EXAMPLE)(sync.sync)
 
 _references = _group("reference", "Published runs that are installed.", reference.EXAMPLE_LIST)
 _references.command("list", epilog=reference.EXAMPLE_LIST)(reference.show_list)
 _references.command("show", epilog=reference.EXAMPLE_SHOW)(reference.show)
+_references.command("pull", epilog=reference_pull.EXAMPLE)(reference_pull.pull)
+_references.command("build", epilog=reference_build.EXAMPLE_BUILD)(reference_build.build)
+_references.command("export", epilog=reference_build.EXAMPLE_EXPORT)(reference_build.export)
+_references.command("install", epilog=reference_build.EXAMPLE_INSTALL)(reference_build.install)
 
 _channels = _group("channel", "Where alerts are sent.", channel.EXAMPLE_LIST)
 _channels.command("add", epilog=channel.EXAMPLE_ADD)(channel.add)
@@ -57,6 +97,9 @@ def main() -> int:
         status: Any = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
+    except OSError as error:
+        typer.echo(f"pacenote: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", err=True)
+        return REFUSED
     except Exception as error:
         describe = getattr(error, "format_message", None)  # what every wrong use has
         if describe is None:

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from service.cli.output import WRONG_REVISION, fail
+from service.cli.output import WRONG_REVISION, fail, warn
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -60,6 +60,20 @@ def open_database(url: str) -> Engine:
         engine = open_engine(url)
         ensure_schema(engine)
         return engine
+
+
+def install_shipped_references(engine: Engine, url: str) -> None:
+    """Install the references that come with the program; one that cannot be is said, and the rest goes on."""
+    from service.errors import ConflictError
+    from service.references.bundle import BundleError
+    from service.references.shipped import install_shipped
+
+    with database_trouble(url):
+        try:
+            install_shipped(engine)
+        except (BundleError, ConflictError) as error:
+            detail = error.detail if isinstance(error, ConflictError) else str(error)
+            warn(f"A shipped reference was not installed: {detail}")
 
 
 def open_context(settings: Settings) -> Context:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.opening import open_database, read_settings
-from service.cli.output import fail, warn
+from service.cli.opening import install_shipped_references, open_database, read_settings
+from service.cli.output import fail, make_table, plain_console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,20 +23,18 @@ Url = Annotated[str | None, typer.Option("--database-url", help="By default PACE
 
 def show_list(database_url: Url = None) -> None:
     """List the references; those that come with the program are installed first."""
-    from rich.console import Console
-
     from service.database.engine import reading
     from service.references.describe import description
     from service.references.repository import ReferenceRepository
 
     engine = _open(database_url)
-    table = _table("slug", "version", "title", "stages", "source")
+    table = make_table("slug", "version", "title", "stages", "source")
     with reading(engine) as session:
         for reference in ReferenceRepository(session).all_current():
             content = description(reference)
             stages = ", ".join(stage.name for stage in content.stages)
             table.add_row(reference.slug, reference.version, reference.title, stages, content.source.url)
-    Console().print(table)
+    plain_console().print(table)
 
 
 def show(
@@ -45,8 +43,6 @@ def show(
     database_url: Url = None,
 ) -> None:
     """Show one reference: stages, held-out sets, tasks, tolerances, source and open conflicts."""
-    from rich.console import Console
-
     from service.database.engine import reading
     from service.references.describe import description
     from service.references.repository import ReferenceRepository
@@ -59,49 +55,37 @@ def show(
             known = ", ".join(reference.slug for reference in repository.all_current())
             fail(f"There is no reference {slug}{f' {version}' if version else ''}; there are {known}.")
         content = description(found)
-    console = Console(highlight=False)
+    console = plain_console()
     console.print(f"{content.title} ({content.slug}, version {content.version})")
     console.print(f"Source: {content.source.citation}. {content.source.url}")
     console.print(f"Licence: {content.source.licence}.")
     for table in _tables(content):
         console.print(table)
     for conflict in content.conflicts:
-        console.print(f"- {conflict}", markup=False)
+        console.print(f"- {conflict}")
 
 
 def _tables(content: Description) -> list[Table]:
-    stages = _table("stage", "steps", "tokens per step", "begins at token", "series")
+    stages = make_table("stage", "steps", "tokens per step", "begins at token", "series")
     for stage in content.stages:
         series = stage.series or "none published"
         stages.add_row(
             stage.name, f"{stage.steps:,}", f"{stage.tokens_per_step:,}", f"{stage.token_offset:,.0f}", series
         )
-    heldout = _table("held-out set", "metric", "counts first")
+    heldout = make_table("held-out set", "metric", "counts first")
     for entry in content.heldout:
         heldout.add_row(entry.name, entry.metric, "yes" if entry.primary else "")
-    tasks = _table("task", "items", "values")
+    tasks = make_table("task", "items", "values")
     for task in content.tasks:
         tasks.add_row(task.key, f"{task.items:,}", "published" if task.published else "none published")
-    tolerances = _table("tolerance of", "value", "unit", "rests on runs", "source")
+    tolerances = make_table("tolerance of", "value", "unit", "rests on runs", "source")
     for metric, entry in content.tolerance.items():
         tolerances.add_row(metric, f"{entry.value:g}", entry.unit, str(entry.runs), entry.source)
     return [table for table in (stages, heldout, tasks, tolerances) if table.row_count]
 
 
-def _table(*columns: str) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    return Table(*columns, box=SIMPLE_HEAD)
-
-
 def _open(database_url: str | None) -> Engine:
-    from service.errors import ConflictError
-    from service.references.shipped import install_shipped
-
-    engine = open_database(read_settings(database_url=database_url).database_url)
-    try:
-        install_shipped(engine)
-    except ConflictError as error:
-        warn(error.detail)
+    settings = read_settings(database_url=database_url)
+    engine = open_database(settings.database_url)
+    install_shipped_references(engine, settings.database_url)
     return engine

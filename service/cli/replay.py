@@ -23,7 +23,9 @@ def replay(
     project: Annotated[str | None, typer.Option(help="By default the reference's name.")] = None,
     run: Annotated[str | None, typer.Option(help="Name of the run; by default the file's.")] = None,
     stage: Annotated[str | None, typer.Option(help="By default the reference's first stage.")] = None,
-    tokens_per_step: Annotated[int | None, typer.Option(help="By default that of the reference's stage.")] = None,
+    tokens_per_step: Annotated[
+        int | None, typer.Option(min=1, help="By default that of the reference's stage.")
+    ] = None,
     speed: Annotated[
         float | None, typer.Option(help="Logged steps a second; by default as fast as they are taken.")
     ] = None,
@@ -41,13 +43,13 @@ def replay(
     from service.importers.rows import LogError
 
     try:
-        recording = _read(file, _chosen(mapping or []))
+        recording = _read(file, chosen_names(mapping or []))
     except LogError as error:
         fail(str(error))
     _describe(recording)
     if dry_run:
         return
-    if speed is not None and speed <= 0:
+    if speed is not None and not speed > 0:
         fail(f"--speed must be above 0, it is {speed:g}.")
     from service.cli.replaying import Replayer, ReplayError
     from service.cli.verdict import print_verdict
@@ -67,7 +69,7 @@ def replay(
         raise typer.Exit(JUDGED_NOT)
 
 
-def _chosen(mapping: list[str]) -> dict[str, str]:
+def chosen_names(mapping: list[str]) -> dict[str, str]:
     chosen: dict[str, str] = {}
     for entry in mapping:
         name, equals, metric = entry.rpartition("=")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -76,14 +77,20 @@ class Replayer:
         self._reference = reference
         self._stage = stage or ""
         self._run = ""
-        self._http = httpx.Client(base_url=f"{self._url}/api/v1", headers=headers, timeout=30.0)
+        if token and not all("!" <= character <= "~" for character in token):
+            raise ReplayError("PACENOTE_TOKEN holds a space, a line end or a letter beyond ASCII")
+        try:
+            _keep_proxies_away(self._url)
+            self._http = httpx.Client(base_url=f"{self._url}/api/v1", headers=headers, timeout=30.0)
+        except (httpx.InvalidURL, ValueError) as error:
+            raise ReplayError(f"{self._url} is no address of a service: {error}") from error
         self._stack = ExitStack()
         self.tokens_per_step = 0
 
     def __enter__(self) -> Replayer:
         self._stack.enter_context(self._http)
         try:
-            stages: list[dict[str, Any]] = self._get(f"/references/{self._reference}")["stages"]
+            stages: list[dict[str, Any]] = self._get(f"/references/{quote(self._reference, safe='')}")["stages"]
             found = next((s for s in stages if s["name"] == (self._stage or stages[0]["name"])), None)
             if found is None:
                 known = ", ".join(stage["name"] for stage in stages)
@@ -105,8 +112,16 @@ class Replayer:
         """Send everything as a live run would, at most `speed` steps a second; returns the address of its page.
 
         Raises:
-            ReplayError: the service did not take everything.
+            ReplayError: a name cannot be used, or the service did not take everything.
         """
+        try:
+            return self._send(recording, project, run, tokens_per_step, speed, show=show)
+        except (ValueError, OSError) as error:  # what the hook does not take; no place for its spool
+            raise ReplayError(str(error)) from error
+
+    def _send(
+        self, recording: Recording, project: str, run: str, tokens_per_step: int, speed: float | None, *, show: bool
+    ) -> str:
         from rich.progress import Progress
 
         self._run = str(run_uuid(project, run, self._stage))
@@ -116,7 +131,7 @@ class Replayer:
             task = progress.add_task("sending", total=total)
             pace = _Pace(min(speed or CALLS_PER_SECOND, CALLS_PER_SECOND))
             for attempt in recording.attempts:
-                hook = trainer_hooks.start(
+                with trainer_hooks.start(
                     run,
                     project=project,
                     reference=self._reference,
@@ -125,12 +140,12 @@ class Replayer:
                     start_step=attempt.start_step,
                     config={"replayed": recording.file.name, "format": recording.format},
                     strict=True,
-                )
-                for step in sorted(attempt.points):
-                    pace.wait()
-                    hook.log(step, attempt.points[step])
-                    progress.advance(task)
-                report = hook.finish(timeout=SEND_SECONDS)
+                ) as hook:
+                    for step in sorted(attempt.points):
+                        pace.wait()
+                        hook.log(step, attempt.points[step])
+                        progress.advance(task)
+                    report = hook.finish(timeout=SEND_SECONDS)
                 lost = report.dropped + report.rejected + report.left_in_spool
                 if lost:
                     counts = ", ".join(f"{reason}: {count}" for reason, count in report.counts.items())
@@ -156,7 +171,7 @@ class Replayer:
     def _get(self, path: str) -> Any:
         try:
             answer = self._http.get(path)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ReplayError(f"{self._url} does not answer ({error}); start it with `pacenote serve`") from error
         if answer.is_error:
             try:
@@ -164,7 +179,20 @@ class Replayer:
             except (ValueError, KeyError):
                 detail = f"status {answer.status_code}"
             raise ReplayError(f"{self._url}: {detail}")
-        return answer.json()
+        try:
+            return answer.json()
+        except ValueError as error:
+            raise ReplayError(
+                f"{self._url} does not answer {path} as Pacenote does; is it the right address?"
+            ) from error
+
+
+def _keep_proxies_away(url: str) -> None:
+    """Let no proxy of the environment stand between this machine and itself; the hook reads NO_PROXY too."""
+    host = urlsplit(url).hostname or ""
+    if host == "localhost" or host == "::1" or host.startswith("127."):
+        for name in ("NO_PROXY", "no_proxy"):  # where both are set, readers differ in which one they heed
+            os.environ[name] = ",".join(filter(None, (os.environ.get(name), host)))
 
 
 class _Pace:

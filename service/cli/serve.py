@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from service.cli.opening import database_trouble, open_database, read_settings
-from service.cli.output import fail, warn
+from service.cli.opening import install_shipped_references, open_database, read_settings
+from service.cli.output import fail
 
 EXAMPLE = "Example: pacenote serve --port 8350 --database-url sqlite:///pacenote.db"
 
@@ -50,22 +50,14 @@ def serve(
 
     from service.cli.server import bind
     from service.cli.server import serve as run
-    from service.errors import ConflictError
-    from service.references.bundle import BundleError
-    from service.references.shipped import install_shipped
 
     try:
         listener = bind(settings.host, settings.port)
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
         fail(f"Cannot listen on {settings.host} port {settings.port}: {reason}. Choose another one with --port.")
     settings = settings.model_copy(update={"port": listener.getsockname()[1]})
-    with database_trouble(settings.database_url):
-        try:
-            install_shipped(engine)
-        except (BundleError, ConflictError) as error:
-            detail = error.detail if isinstance(error, ConflictError) else str(error)
-            warn(f"A shipped reference was not installed: {detail}")
+    install_shipped_references(engine, settings.database_url)
     engine.dispose()
 
     from service.app import create_app

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,11 @@ class Server(uvicorn.Server):
         self._app = app
         self._started_listening = started_listening
 
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Leave signals to `serve`: uvicorn raises again what it has dealt with, and so would break off the end."""
+        yield
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started and not self.should_exit:
@@ -58,16 +63,16 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def serve(app: FastAPI, listener: socket.socket, started_listening: Callable[[], None]) -> bool:
-    """Serve until SIGINT or SIGTERM. Returns whether the application came up."""
+    """Serve until SIGINT or SIGTERM, which end it in order however often they come.
+
+    The last thing a process does: the signals stay with us. Returns whether the application came up.
+    """
     server = Server(app, started_listening)
-    previous = signal.signal(signal.SIGTERM, _ignore)  # uvicorn raises the signals again that it has dealt with
-    try:
-        with contextlib.suppress(KeyboardInterrupt):
-            server.run(sockets=[listener])
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        server.should_exit = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    server.run(sockets=[listener])
     return server.started
-
-
-def _ignore(_signal: int, _frame: FrameType | None) -> None:
-    return None

@@ -17,6 +17,7 @@ Ints = NDArray[np.int64]
 Kind = Literal["noisy", "evaluation"]
 
 NEIGHBOURS = 25  # reference points under one local level: enough to see past single steps, few enough to follow bends
+SPREAD_NEIGHBOURS = 101  # knots whose spreads make up the noise there
 MAX_KNOTS = 20_000  # a longer reference is averaged down to this many points before it is smoothed
 
 
@@ -100,39 +101,49 @@ def level(reference: SeriesLike, kind: Kind) -> Level:
     return Level(tokens, fitted, se, low, high, points, raw, noise_sd * float(np.sqrt(group)), kind)
 
 
-def align(run: SeriesLike, reference: Level) -> Aligned:
+def align(run: SeriesLike, reference: Level, *, first: int = 0) -> Aligned:
     """Place the run's points beside the reference. Points outside the reference's token range are left out.
 
     A noisy run is compared pair by pair where the reference has a point at the same tokens and is there at least as
-    dense as the run; elsewhere with the reference's local level. Causal: a point's place depends on no later point.
+    dense as the run; elsewhere with the reference's local level. Causal: a point's place depends on no later point, and
+    of the earlier ones on the last alone, so a long run's newest points may be placed by themselves: the `first` points
+    are then only looked back at, and left out.
     """
-    inside = np.zeros(len(run.tokens), dtype=bool)
+    tokens, values, steps = run.tokens, run.values, run.steps
+    inside = np.zeros(len(tokens), dtype=bool)
     if len(reference.tokens):
-        inside = (run.tokens >= reference.points[0]) & (run.tokens <= reference.points[-1])
-    tokens, values, steps = run.tokens[inside], run.values[inside], run.steps[inside]
-    if len(tokens) == 0:
+        inside = (tokens >= reference.points[0]) & (tokens <= reference.points[-1])
+    if not inside.all():
+        tokens, values, steps = tokens[inside], values[inside], steps[inside]
+    if len(tokens) <= first:
         none = np.zeros(0)
-        return Aligned(steps, tokens, values, none, none, np.zeros(0, bool), none, none, reference.points)
-    last = len(reference.points) - 1
-    after = np.clip(np.searchsorted(reference.points, tokens), 0, last)
-    before = np.maximum(after - 1, 0)
-    at = np.where(tokens - reference.points[before] < reference.points[after] - tokens, before, after)
+        return Aligned(steps[:0], none, none, none, none, np.zeros(0, bool), none, none, reference.points)
+    points, last = reference.points, len(reference.points) - 1
+    start = int(np.searchsorted(points, float(tokens[0])))
+    if np.array_equal(points[start : start + len(tokens)], tokens):  # the usual case: both log every step
+        at: Ints = np.arange(start, start + len(tokens))
+    else:
+        after = np.minimum(np.searchsorted(points, tokens), last)
+        before = np.maximum(after - 1, 0)
+        at = np.where(tokens - points[before] < points[after] - tokens, before, after)
     up, down = np.minimum(at + 1, last), np.maximum(at - 1, 0)
-    spacing = (reference.points[up] - reference.points[down]) / np.maximum(up - down, 1)
-    paired = np.abs(reference.points[at] - tokens) <= 1e-3 * np.maximum(spacing, 1e-9)
+    spacing = (points[up] - points[down]) / np.maximum(up - down, 1)
+    paired = np.abs(points[at] - tokens) <= 1e-3 * np.maximum(spacing, 1e-9)
     if reference.kind == "noisy":
         paired &= ~(spacing > 1.5 * np.diff(tokens, prepend=np.nan))  # the first point has no spacing of its own
-    expected, se = reference.raw[at], np.zeros(len(tokens))
-    low, high = reference.points[at], reference.points[at]
-    alone = np.flatnonzero(~paired)
-    if len(alone):
+    tokens, values, steps, at, paired = tokens[first:], values[first:], steps[first:], at[first:], paired[first:]
+    expected, se, low = reference.raw[at], np.zeros(len(tokens)), points[at]
+    high = low
+    if not paired.all():
+        alone = np.flatnonzero(~paired)
         x, knots = _axis(tokens[alone], reference), _axis(reference.tokens, reference)
         expected[alone] = np.interp(x, knots, reference.values)
         se[alone] = np.interp(x, knots, reference.se)
-        right = np.clip(np.searchsorted(reference.tokens, tokens[alone]), 0, len(reference.tokens) - 1)
+        right = np.minimum(np.searchsorted(reference.tokens, tokens[alone]), len(reference.tokens) - 1)
         left = np.where(reference.tokens[right] > tokens[alone], np.maximum(right - 1, 0), right)
+        high = low.copy()
         low[alone], high[alone] = reference.low[left], reference.high[right]
-    return Aligned(steps, tokens, values, expected, se, paired, low, high, reference.points)
+    return Aligned(steps, tokens, values, expected, se, paired, low, high, points)
 
 
 def _finite_unique(series: SeriesLike) -> tuple[Floats, Floats]:
@@ -151,7 +162,7 @@ def _axis(tokens: Floats, reference: Level) -> Floats:
 
 def _lowess(tokens: Floats, values: Floats) -> tuple[Floats, Floats, Floats, Floats, float]:
     n = len(tokens)
-    k = min(NEIGHBOURS, n)
+    k = min(NEIGHBOURS, max(5, n // 3))  # of a few points only a part: a line through all would miss the bend
     start = np.clip(np.arange(n) - k // 2, 0, n - k)
     x_all = np.log(np.maximum(tokens, tokens[-1] * 1e-9))
     x: Floats = sliding_window_view(x_all, k)[start] - x_all[:, None]
@@ -166,8 +177,22 @@ def _lowess(tokens: Floats, values: Floats) -> tuple[Floats, Floats, Floats, Flo
         scale = 1.4826 * np.median(np.abs(residual), axis=1, keepdims=True)
         weight = base * np.maximum(1.0 - (residual / np.maximum(6.0 * scale, 1e-12)) ** 2, 0.0) ** 2
         weight = np.where(weight.sum(axis=1, keepdims=True) > 1e-6, weight, base)
-    se = scale[:, 0] * np.sqrt((kernel**2).sum(axis=1))
+    # The spread of 25 points is itself known to a fifth only; noise changes slowly, so neighbours tell more.
+    near = min(SPREAD_NEIGHBOURS, n)
+    around = np.clip(np.arange(n) - near // 2, 0, n - near)
+    spread = np.median(sliding_window_view(scale[:, 0], near), axis=1)[around]
+    se = np.hypot(spread * np.sqrt((kernel**2).sum(axis=1)), _bend(x_all, fit))
     return fit, se, tokens[start], tokens[start + k - 1], float(np.median(scale))
+
+
+def _bend(x: Floats, fit: Floats) -> Floats:
+    """How far each knot lies off the straight line between its neighbours: what a line over a few knots may miss."""
+    if len(fit) < 3:
+        return np.zeros(len(fit))
+    share = (x[1:-1] - x[:-2]) / np.maximum(x[2:] - x[:-2], 1e-300)
+    off = np.abs(fit[1:-1] - fit[:-2] - share * (fit[2:] - fit[:-2]))
+    off = np.concatenate((off[:1], off, off[-1:]))
+    return np.maximum(off, np.maximum(np.append(off[1:], 0.0), np.append(0.0, off[:-1])))
 
 
 def _weighted_line(x: Floats, y: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:

@@ -16,6 +16,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
 BUSY_SECONDS = 10
+USE = "Use sqlite:///file.db or postgresql://user@host/name"
 SQLITE_PRAGMAS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
@@ -35,25 +36,24 @@ class DatabaseUrlError(ValueError):
 
 
 def open_engine(url: str) -> Engine:
-    """An engine for `sqlite:///path` or `postgresql://…` (served by psycopg 3).
+    """An engine for `sqlite:///path` or `postgresql://…` (served by psycopg 3; `postgres://…` means the same).
 
     Raises:
         DatabaseUrlError: another kind of address, or a SQLite file that cannot be made, opened or written.
     """
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
-        raise DatabaseUrlError(
-            f"PACENOTE_DATABASE_URL is no database address: {url!r}. "
-            "Use sqlite:///file.db or postgresql://user@host/name"
-        ) from error
+    except (ArgumentError, ValueError) as error:  # the address itself may hold a password: it is not shown
+        raise DatabaseUrlError(f"PACENOTE_DATABASE_URL is no database address. {USE}") from error
     backend = parsed.get_backend_name()
-    if backend == "postgresql":
+    if backend in ("postgresql", "postgres"):
         url_psycopg = parsed.set(drivername="postgresql+psycopg")
         return create_engine(url_psycopg, pool_size=8, max_overflow=16, pool_pre_ping=True)
     if backend != "sqlite":
-        raise DatabaseUrlError(f"{backend} is not supported. Use sqlite:///file.db or postgresql://user@host/name")
-    return _open_sqlite(parsed)
+        raise DatabaseUrlError(f"{backend} is not supported. {USE}")
+    if parsed.query:
+        raise DatabaseUrlError(f"A SQLite address takes no ?{next(iter(parsed.query))}=…; in a name write ? as %3F.")
+    return _open_sqlite(parsed.set(drivername="sqlite"))
 
 
 def _open_sqlite(url: URL) -> Engine:

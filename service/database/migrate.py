@@ -22,7 +22,8 @@ class SchemaError(RuntimeError):
 def alembic_config(engine: Engine) -> Config:
     """Alembic's configuration for the migrations that ship with the program."""
     config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    folder = str(Path(migrations.__file__).parent)
+    config.set_main_option("script_location", folder.replace("%", "%%"))  # % means something to ConfigParser
     config.attributes["engine"] = engine
     return config
 

@@ -10,7 +10,24 @@ from .findings import TRAIN, Findings
 from .gaps import LevelCache
 from .inputs import RunView
 from .judgement import Judgement
-from .rules import non_finite, repeated_rows, train_drift, train_only_drift
+from .rules import (
+    data_order,
+    definition_changed,
+    downstream,
+    evaluation_changed,
+    heldout_regression,
+    improvement,
+    loss_spike,
+    non_finite,
+    plateau,
+    repeated_rows,
+    replayed_batches,
+    schedule_mismatch,
+    throughput_changed,
+    tokens_missing,
+    train_drift,
+    train_only_drift,
+)
 
 Family = Literal["curve_and_data", "stability", "operation"]
 VerdictState = Literal["matching", "consistent", "drifting", "diverged", "not enough data"]
@@ -29,11 +46,23 @@ RULES: tuple[Rule, ...] = (
     Rule(train_drift.RULE, "curve_and_data", train_drift.judge),
     Rule(train_only_drift.RULE, "curve_and_data", train_only_drift.judge),
     Rule(repeated_rows.RULE, "curve_and_data", repeated_rows.judge),
+    Rule(replayed_batches.RULE, "curve_and_data", replayed_batches.judge),
+    Rule(data_order.RULE, "curve_and_data", data_order.judge),
+    Rule(heldout_regression.RULE, "curve_and_data", heldout_regression.judge),
+    Rule(improvement.RULE, "curve_and_data", improvement.judge),
+    Rule(evaluation_changed.RULE, "curve_and_data", evaluation_changed.judge),
+    Rule(downstream.RULE, "curve_and_data", downstream.judge),
+    Rule(schedule_mismatch.RULE, "curve_and_data", schedule_mismatch.judge),
+    Rule(definition_changed.RULE, "curve_and_data", definition_changed.judge),
     Rule(non_finite.RULE, "stability", non_finite.judge),
+    Rule(loss_spike.RULE, "stability", loss_spike.judge),
+    Rule(plateau.RULE, "stability", plateau.judge),
+    Rule(throughput_changed.RULE, "operation", throughput_changed.judge),
+    Rule(tokens_missing.RULE, "operation", tokens_missing.judge),
 )
 FAMILY_OF_RULE: Mapping[str, Family] = {rule.name: rule.family for rule in RULES}
 
-DIVERGED_RULES = frozenset({non_finite.RULE, "heldout_regression", "downstream_outside"})
+DIVERGED_RULES = frozenset({non_finite.RULE, heldout_regression.RULE, downstream.RULE})
 IDENTITY_RULES = frozenset({"data_order", "definition", "recipe"})
 
 

@@ -7,8 +7,10 @@ from functools import cached_property
 import numpy as np
 
 from . import gaps, heldout, rows
+from .heldout_gap import HeldoutGap, heldout_gap
 from .inputs import Floats, Ints, RunView
 from .judgement import Evidence
+from .visible import VisibleHere, visible_here
 
 TRAIN = "train/ce_loss"
 
@@ -33,8 +35,17 @@ class Findings:
         return gaps.train_gap(self.view, TRAIN, self.cache)
 
     @cached_property
+    def visible(self) -> VisibleHere | None:
+        """The smallest gap that the reference can show where the run is now; None where it is too short to say."""
+        return visible_here(self.view, self.train, TRAIN, self.cache)
+
+    @cached_property
     def heldout(self) -> heldout.HeldoutFinding:
         return heldout.find(self.view, self.train, TRAIN, self.cache)
+
+    @cached_property
+    def heldout_gap(self) -> HeldoutGap | None:
+        return heldout_gap(self.view, self.train, self.cache)
 
     @cached_property
     def rows(self) -> rows.RowFinding | None:
@@ -45,13 +56,19 @@ class Findings:
         series = self.view.metrics.get(TRAIN)
         if series is None or len(series) == 0:
             return float("nan")
-        steps: Ints = series.steps
-        tokens: Floats = series.tokens
+        right = int(np.searchsorted(series.steps, step))
+        near = slice(max(right - 1, 0), right + 1)
+        steps: Ints = series.steps[near]
+        tokens: Floats = series.tokens[near]
         return float(np.interp(step, steps, tokens))
 
     def evidence(self) -> list[Evidence]:
         """The five numbers every alert of curve and data carries."""
-        return [self._train_gap(), self.heldout.evidence(), *rows.evidence(self.rows)]
+        return list(self._evidence)
+
+    @cached_property
+    def _evidence(self) -> tuple[Evidence, ...]:
+        return (self._train_gap(), self.heldout.evidence(), *rows.evidence(self.rows))
 
     def _train_gap(self) -> Evidence:
         why = "run minus reference at equal tokens, newest blocks; beyond the tolerance it is a drift"
@@ -63,12 +80,20 @@ class Findings:
 
 
 def drift_now(train: gaps.TrainGap) -> tuple[float, float, float]:
-    """The newest gap with its interval, counted from the run's own offset where the open episode was found there."""
+    """The newest gap with its interval, counted from the run's own offset where that is what it left."""
     now = current_gap(train)
     assert now is not None, "an open episode has blocks"
-    moved = train.offset if train.open is not None and train.open.from_own_offset else None
+    moved = train.offset if left_own_offset(train) else None
     value, low, high = now
     return value - (moved or 0.0), low - (moved or 0.0), high - (moved or 0.0)
+
+
+def left_own_offset(train: gaps.TrainGap) -> bool:
+    """Whether the open drift shows only against the run's own offset: the gap itself is within the tolerance."""
+    now, episode = current_gap(train), train.open
+    if now is None or episode is None or not episode.from_own_offset:
+        return False
+    return (now[0] if episode.side == "above" else -now[0]) <= train.tolerance.value
 
 
 def current_gap(train: gaps.TrainGap | None) -> tuple[float, float, float] | None:

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.compare.align import Aligned, Level, align, kind_of, level
+from service.compare.align import Aligned, align
 from service.compare.gap import Blocks, block_gaps
 from service.compare.noise import assumed_tolerance, default_window, sibling_tolerance, step_noise
 
-from .inputs import Floats, Ints, RunView, Series, Tolerance
+from .cache import LevelCache
+from .inputs import Floats, RunView, Tolerance
+from .offset import Offsets, place_of, settled_offsets
 from .sequential import Episode, episodes
 
 SD_PER_TOLERANCE = 3.75  # a healthy run's block means are taken to have this many sd inside the tolerance
 ALARM = 4.0  # excess over the limit, in sd of a healthy block mean, that opens an episode
+MOST = 3.0  # what one block may add: a single odd block opens nothing
 EARLY_SHARE = 0.03  # of the reference's tokens: there healthy runs wander up to three times as far
-OFFSET_SPAN = (0.10, 0.25)  # of the reference's tokens: where a run's own settled offset is measured
-OFFSET_BLOCKS = 4
-
-
-@dataclass(slots=True)
-class LevelCache:
-    """Levels of a reference that stays the same while a run is judged again and again (replay, live)."""
-
-    levels: dict[str, tuple[Series, Level]] = field(default_factory=dict[str, tuple[Series, Level]])
-
-    def get(self, metric: str, reference: Series) -> Level:
-        held = self.levels.get(metric)
-        if held is None or held[0] is not reference:
-            held = (reference, level(reference, kind_of(metric)))
-            self.levels[metric] = held
-        return held[1]
+# An assumed tolerance leaves two thirds of itself to a constant offset, which a healthy run keeps for good; its wander
+# comes on top. Offset and wander together may pass the tolerance for a while, but not on average.
+OFFSET_SHARE = 2.0 / 3.0
+LONG_ALARM = 60.0  # excess over the tolerance itself, in sd: the settled offset of a long run lies beyond it
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +41,20 @@ class DriftEpisode:
 
 @dataclass(frozen=True, slots=True)
 class TrainGap:
-    """Block gaps of the train loss. `limit` (m,): what a block mean must exceed; `sd` (m,): of a healthy block mean;
-    `offset`: the run's own settled gap, once known. `episodes` in order."""
+    """Block gaps of the train loss. `sd` (m,): of a healthy block mean about its run's offset; `limit` (m,): 3.75 of
+    these, the tolerance in force; `offsets`: the run's own settled gap, as known at each block. `episodes` in order."""
 
     blocks: Blocks
     tolerance: Tolerance
     limit: Floats
     sd: Floats
-    offset: float | None
+    offsets: Offsets
     episodes: list[DriftEpisode]
+
+    @property
+    def offset(self) -> float | None:
+        """The run's own settled gap, once known."""
+        return self.offsets.newest
 
     @property
     def open(self) -> DriftEpisode | None:
@@ -71,24 +67,29 @@ def tolerance_of(view: RunView, metric: str, cache: LevelCache) -> Tolerance:
     declared = view.tolerances.get(metric)
     if declared is not None and np.isfinite(declared.value) and declared.value > 0.0:
         return declared
+    return cache.tolerance(metric, view, lambda: _measured_tolerance(view, metric, cache))
+
+
+def _measured_tolerance(view: RunView, metric: str, cache: LevelCache) -> Tolerance:
     reference = view.reference.get(metric)
     noise = step_noise(reference.values[len(reference) // 10 :]) if reference is not None else None
     length = int(reference.steps[-1] - reference.steps[0]) if reference is not None and len(reference) else None
     wander = assumed_tolerance(noise, length)
     change: float | None = None
     siblings = [s[metric] for s in view.siblings if metric in s and len(s[metric])]
-    if siblings and reference is not None:
+    base = cache.get(metric, reference) if reference is not None else None
+    if siblings and base is not None and len(base.points):
         window = wander.window_steps
-        base = cache.get(metric, reference)
-        early = _early_end(base)
+        early = base.points[0] + EARLY_SHARE * (base.points[-1] - base.points[0])
         means: list[Floats] = []
         moved: list[Floats] = []
         for sibling in siblings:
             blocks = block_gaps(align(sibling, base), window)
             means.append(blocks.mean[blocks.last_tokens > early])
-            measured, settled = _offset_spans(blocks, base.points)
-            if len(measured) >= OFFSET_BLOCKS and len(settled):
-                moved.append(blocks.mean[settled] - np.median(blocks.mean[measured]))
+            offsets = settled_offsets(blocks.mean, place_of(blocks, base.points), blocks.se)
+            known = ~np.isnan(offsets.value)
+            if known.any():
+                moved.append(blocks.mean[known] - offsets.value[known])
         if any(len(m) for m in means):
             wander = sibling_tolerance(means, window, noise)
         if moved:
@@ -107,50 +108,74 @@ def aligned(view: RunView, metric: str, cache: LevelCache) -> Aligned | None:
 
 def train_gap(view: RunView, metric: str, cache: LevelCache) -> TrainGap | None:
     """Block gaps and drift episodes of a train metric; None where nothing can be compared."""
-    placed = aligned(view, metric, cache)
-    if placed is None:
+    run, reference = view.metrics.get(metric), view.reference.get(metric)
+    if run is None or reference is None or len(run) == 0 or len(reference) == 0:
         return None
+    base = cache.get(metric, reference)
     tolerance = tolerance_of(view, metric, cache)
-    window = tolerance.window_steps or default_window(tolerance.noise_sd, tolerance.value, len(view.reference[metric]))
-    blocks = block_gaps(placed, window)
-    return judge_blocks(blocks, tolerance, cache.get(metric, view.reference[metric]).points)
+    window = tolerance.window_steps or default_window(tolerance.noise_sd, tolerance.value, len(reference))
+    blocks = cache.blocks(run, base, window)
+    return None if blocks is None else judge_blocks(blocks, tolerance, base.points)
 
 
 def judge_blocks(blocks: Blocks, tolerance: Tolerance, reference_tokens: Floats) -> TrainGap:
-    """Sequential test of block means against a tolerance. Causal: block i's answer depends on blocks 0…i only."""
+    """Sequential tests of block means. Causal: block i's answer depends on blocks 0…i only.
+
+    Three charts on each side, each a CUSUM of (excess over a limit) / sd. Against the reference, quickly: the limit
+    leaves room for a healthy offset. Against the reference, slowly: is the offset itself beyond the tolerance? Against
+    the run's own settled offset: has it moved by more than healthy wander? A tolerance measured on siblings holds their
+    offsets already; there the first chart has no extra room, and the second is not needed."""
+    sd = healthy_sd(blocks.se, tolerance)
+    place = place_of(blocks, reference_tokens)
+    early = 1.0 + 2.0 * np.clip(1.0 - place / EARLY_SHARE, 0.0, 1.0)
+    sd = sd * early
+    limit = SD_PER_TOLERANCE * sd
+    room = 0.0 if tolerance.runs else OFFSET_SHARE * tolerance.value
+    found = _both_sides(blocks.mean, limit + room, sd, ALARM, own=False)
+    if not tolerance.runs:
+        found += _both_sides(blocks.mean, limit, sd, LONG_ALARM, own=False)
+    offsets = settled_offsets(blocks.mean, place, sd)
+    first = min([e.alarm for e in found + _moved(blocks, offsets, sd, tolerance)], default=None)
+    if first is not None:
+        offsets = offsets.frozen(first)  # what drifts is no offset
+    found += _moved(blocks, offsets, sd, tolerance)
+    return TrainGap(blocks, tolerance, limit, sd, offsets, _in_order(found))
+
+
+def healthy_sd(se: Floats, tolerance: Tolerance) -> Floats:
+    """Standard deviation of a healthy run's block means with standard errors `se` about its own offset."""
     wander = tolerance.value / SD_PER_TOLERANCE
     # Sibling block means carry their step noise already; an assumed tolerance is about wander alone.
-    sd = np.maximum(blocks.se, wander) if tolerance.runs else np.hypot(blocks.se, wander)
-    limit = SD_PER_TOLERANCE * sd
-    if len(blocks) and len(reference_tokens) > 1:
-        span = reference_tokens[-1] - reference_tokens[0]
-        place = (blocks.last_tokens - reference_tokens[0]) / span
-        early = 1.0 + 2.0 * np.clip(1.0 - place / EARLY_SHARE, 0.0, 1.0)
-        sd, limit = sd * early, limit * early
-    measured, settled = _offset_spans(blocks, reference_tokens)
-    offset: float | None = None
+    return np.maximum(se, wander) if tolerance.runs else np.hypot(se, wander)
+
+
+def _moved(blocks: Blocks, offsets: Offsets, sd: Floats, tolerance: Tolerance) -> list[DriftEpisode]:
+    """Drifts from the run's own offset."""
+    known = np.flatnonzero(~np.isnan(offsets.value))
+    if len(known) == 0:
+        return []
+    start = int(known[0])
+    wide = sd_of_move(blocks.se, sd, offsets, tolerance)[start:]
+    moved = (blocks.mean - offsets.value)[start:]
+    return _both_sides(moved, SD_PER_TOLERANCE * wide, wide, ALARM, own=True, shift=start)
+
+
+def sd_of_move(se: Floats, sd: Floats, offsets: Offsets, tolerance: Tolerance) -> Floats:
+    """Standard deviation of a healthy block mean less its run's offset, the offset's own error included: as measured
+    on siblings in the same way, or from `sd` of a block mean about the true offset."""
+    if tolerance.change is not None:
+        return np.maximum(se, tolerance.change / SD_PER_TOLERANCE)
+    return np.hypot(sd, offsets.error)
+
+
+def _both_sides(
+    gap: Floats, limit: Floats, sd: Floats, alarm: float, *, own: bool, shift: int = 0
+) -> list[DriftEpisode]:
     found: list[DriftEpisode] = []
     for sign, side in ((-1.0, "below"), (1.0, "above")):
-        found += _episodes(sign * blocks.mean, limit, sd, side, 0, from_own_offset=False)
-    if len(measured) >= OFFSET_BLOCKS and len(settled):
-        offset = float(np.median(blocks.mean[measured]))
-        start = int(settled[0])
-        for sign, side in ((-1.0, "below"), (1.0, "above")):
-            moved = sign * (blocks.mean[start:] - offset)
-            wide = 1.25 * sd[start:]  # the offset is itself measured
-            if tolerance.change is not None:
-                wide = np.maximum(blocks.se[start:], tolerance.change / SD_PER_TOLERANCE)
-            found += _episodes(moved, SD_PER_TOLERANCE * wide, wide, side, start, from_own_offset=True)
-    return TrainGap(blocks, tolerance, limit, sd, offset, _in_order(found))
-
-
-def _episodes(
-    gap: Floats, limit: Floats, sd: Floats, side: str, shift: int, *, from_own_offset: bool
-) -> list[DriftEpisode]:
-    if len(gap) == 0:
-        return []
-    found = episodes((gap - limit) / sd, ALARM)
-    return [_described(episode, gap, sd, side, shift, own=from_own_offset) for episode in found]
+        charted = episodes(np.minimum((sign * gap - limit) / sd, MOST), alarm) if len(gap) else []
+        found += [_described(episode, sign * gap, sd, side, shift, own=own) for episode in charted]
+    return found
 
 
 def _described(episode: Episode, gap: Floats, sd: Floats, side: str, shift: int, *, own: bool) -> DriftEpisode:
@@ -168,23 +193,10 @@ def _last(holds: NDArray[np.bool_]) -> int:
 
 
 def _in_order(found: list[DriftEpisode]) -> list[DriftEpisode]:
-    """Closed ones first, then the open one that began first; against the reference before against the own offset."""
-    still = [e for e in found if e.end is None]
+    """Closed ones first, then of the open ones that which was found first, so that it stays the one told of."""
+    still = sorted((e for e in found if e.end is None), key=lambda e: (e.alarm, e.from_own_offset))
     closed = sorted((e for e in found if e.end is not None), key=lambda e: e.alarm)
-    still.sort(key=lambda e: (e.from_own_offset, e.alarm))
     return closed + still[:1]
-
-
-def _offset_spans(blocks: Blocks, reference_tokens: Floats) -> tuple[Ints, Ints]:
-    """Indices of the blocks that give the run's own offset, and of those after them."""
-    if len(blocks) == 0 or len(reference_tokens) < 2:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    place = (blocks.last_tokens - reference_tokens[0]) / (reference_tokens[-1] - reference_tokens[0])
-    return np.flatnonzero((place >= OFFSET_SPAN[0]) & (place <= OFFSET_SPAN[1])), np.flatnonzero(place > OFFSET_SPAN[1])
-
-
-def _early_end(base: Level) -> float:
-    return float(base.points[0] + EARLY_SHARE * (base.points[-1] - base.points[0]))
 
 
 def heldout_metrics(view: RunView) -> list[str]:

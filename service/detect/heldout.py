@@ -69,7 +69,7 @@ def find(view: RunView, train: TrainGap | None, train_metric: str, cache: LevelC
         return HeldoutFinding("cannot tell", "no held-out evaluation inside the reference's range", metric)
     finite = np.isfinite(placed.gap)
     steps, gap = placed.steps[finite], placed.gap[finite]
-    noise = evaluation_noise(view, metric, train, gap, cache)
+    noise = evaluation_noise(view, metric, train.tolerance.noise_sd, gap, cache)
     before = gap[steps <= (blocks.last_step[episode.before] if episode.before >= 0 else start - 1)][-BEFORE:]
     after = gap[steps >= start]
     if len(after) == 0:
@@ -103,10 +103,10 @@ def _ratio(moved: Change, sunk: Change) -> tuple[Answer, str]:
     )
 
 
-def evaluation_noise(view: RunView, metric: str, train: TrainGap, gap: Floats, cache: LevelCache) -> float:
-    """Standard deviation of one held-out gap: measured on siblings and this run, never below half the assumed one."""
+def evaluation_noise(view: RunView, metric: str, step: float | None, gap: Floats, cache: LevelCache) -> float:
+    """Standard deviation of one held-out gap: measured on siblings and this run, never below half the one assumed from
+    `step`, the noise of one step's train loss."""
     declared = view.tolerances.get(metric)
-    step = train.tolerance.noise_sd
     assumed = max(ANCHOR_EVALUATION_NOISE, EVALUATION_NOISE_PER_STEP_NOISE * (step or 0.0))
     if declared is not None and declared.noise_sd:
         assumed = declared.noise_sd

@@ -93,4 +93,6 @@ class RunView:
     siblings: Sequence[Mapping[str, Series]] = ()
     rows: RowReadings | None = None
     data: DeclaredData | None = None
+    schedule: Series | None = None  # the reference's learning rate over tokens by its formula, where none was logged
     tasks: Mapping[str, int] = field(default_factory=dict[str, int])  # task key -> number of items
+    same_order_declared: bool = False  # the run says that it reads the reference's batches in the reference's order

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from service.importers.canonical import Target
+from service.importers.canonical import TOKENS, Target
 from service.importers.rows import Row
 
 TRAIN = "train/"
@@ -35,7 +35,7 @@ def attempts(rows: Iterable[Row], known: Mapping[str, Target], *, in_time_order:
     last: dict[str, int] = {}
     for row in rows:
         target = known.get(row.metric)
-        if target is None:
+        if target is None or target.metric == TOKENS:
             continue
         step = row.step + target.shift
         if step < 0:
@@ -45,7 +45,7 @@ def attempts(rows: Iterable[Row], known: Mapping[str, Target], *, in_time_order:
             last.clear()
         last[target.metric] = step
         attempt = made[-1]
-        attempt.points.setdefault(step, {})[target.metric] = row.value
+        attempt.points.setdefault(step, {})[target.metric] = target.value(row.value)
         if row.time is not None:
             attempt.times[step] = row.time
     return [attempt for attempt in made if attempt.points]

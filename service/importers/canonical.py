@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from service.importers.rows import LogError
 
+TOKENS = "tokens"  # the target of names that count tokens consumed: they place points, and are no metric
 NAMES = Path(__file__).parent / "names"
 CANONICAL = re.compile(
     r"train/(ce_loss|z_loss|scored_tokens)|optim/(learning_rate|grad_norm|skipped)|heldout/[^/]+/ce_loss"
@@ -20,17 +22,40 @@ CANONICAL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a name stands for; `shift` is added to its steps, so that they count updates made."""
+    """What a name stands for; `shift` is added to its steps, so that they count updates made.
+
+    `unit` is what the log's values are in where that is not the metric's own: "ppl" (perplexity for a loss in nats),
+    "bits" (for a loss in nats), "percent" (for an accuracy from 0 to 1).
+    """
 
     metric: str
     shift: int = 0
+    unit: str = ""
+
+    def value(self, value: float) -> float:
+        """A value of the log in the metric's unit."""
+        if self.unit == "ppl":
+            return math.log(value) if value > 0 else float("nan")
+        return value * {"bits": math.log(2), "percent": 0.01}.get(self.unit, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    pattern: re.Pattern[str]
+    to: str
+    shift: int
+    unit: str
+    requires: str  # a name that must occur too
+
+    def occurs(self, groups: Mapping[str, str], names: Collection[str]) -> bool:
+        return not self.requires or self.requires.format(**groups) in names
 
 
 @dataclass(frozen=True, slots=True)
 class _Map:
     title: str
     formats: tuple[str, ...]  # empty: tables and JSON lines of any trainer
-    entries: tuple[tuple[re.Pattern[str], str, int], ...]
+    entries: tuple[_Entry, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +90,7 @@ def naming(format_name: str, names: Iterable[str], chosen: Mapping[str, str] | N
     for one in _maps():
         if (one.formats and format_name not in one.formats) or (not one.formats and format_name in _own_formats()):
             continue
-        found = _apply(one, [name for name in names if name not in known], taken)
+        found = _apply(one, [name for name in names if name not in known], names, taken)
         if found:
             known |= found
             taken |= {target.metric for target in found.values()}
@@ -73,21 +98,22 @@ def naming(format_name: str, names: Iterable[str], chosen: Mapping[str, str] | N
     return Naming(known, used, [name for name in names if name not in known])
 
 
-def _apply(one: _Map, names: list[str], taken: set[str]) -> dict[str, Target]:
+def _apply(one: _Map, names: list[str], every: list[str], taken: set[str]) -> dict[str, Target]:
     found: dict[str, Target] = {}
     owner: dict[str, str] = {}
-    for pattern, to, shift in one.entries:
+    for entry in one.entries:
         for name in names:
-            match = pattern.fullmatch(name) or pattern.fullmatch(name.rpartition(" - ")[2])  # W&B: "<run> - <metric>"
-            if match is None or name in found:
+            own = name.rpartition(" - ")[2]  # W&B: "<run> - <metric>"
+            match = entry.pattern.fullmatch(name) or entry.pattern.fullmatch(own)
+            if match is None or name in found or not entry.occurs(match.groupdict(), every):
                 continue
-            metric = to.format(**{key: text.replace("-", "_") for key, text in match.groupdict().items()})
+            metric = entry.to.format(**{key: text.replace("-", "_") for key, text in match.groupdict().items()})
             rival = owner.get(metric)
-            if metric in taken or (rival is not None and pattern.fullmatch(rival.rpartition(" - ")[2]) is None):
+            if metric in taken or (rival is not None and entry.pattern.fullmatch(rival.rpartition(" - ")[2]) is None):
                 continue
             if rival is not None:
                 raise LogError(f"{rival!r} and {name!r} both mean {metric}: choose one with --map '{name}={metric}'")
-            found[name], owner[metric] = Target(metric, shift), name
+            found[name], owner[metric] = Target(metric, entry.shift, entry.unit), name
     return found
 
 
@@ -97,7 +123,10 @@ def _maps() -> tuple[_Map, ...]:
     maps: list[_Map] = []
     for path in sorted(NAMES.glob("*.toml"), key=lambda path: (path.stem == "usual", path.stem)):
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-        entries = [(_pattern(name), entry["to"], entry.get("shift", 0)) for name, entry in content["metrics"].items()]
+        entries = [
+            _Entry(_pattern(name), e["to"], e.get("shift", 0), e.get("unit", ""), e.get("requires", ""))
+            for name, e in content["metrics"].items()
+        ]
         maps.append(_Map(content["title"], tuple(content.get("formats", ())), tuple(entries)))
     return tuple(maps)
 

@@ -2,25 +2,54 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from service.importers import delimited, json_lines, key_value_log, maxtext_stdout
+from service.importers import (
+    deepspeed,
+    delimited,
+    hf_trainer,
+    json_lines,
+    key_value_log,
+    lm_eval,
+    maxtext_stdout,
+    megatron_golden,
+    mlflow,
+    olmes,
+    olmo_core,
+    parquet,
+    runs_table,
+    tensorboard,
+    trackio,
+)
+from service.importers.blocks import Block, rows_of
+from service.importers.formats import Format, Head, Source, read_head
 from service.importers.rows import Account, LogError, Row
-from service.importers.text import open_lines
 
-HEAD_LINES = 2000
-Reader = Callable[[Iterator[str], Account], Iterator[Row]]
-Recogniser = Callable[[Sequence[str]], str | None]
 # In this order: the more particular first.
-FORMATS: dict[str, tuple[Recogniser, Reader]] = {
-    json_lines.NAME: (json_lines.recognise, json_lines.read),
-    maxtext_stdout.NAME: (maxtext_stdout.recognise, maxtext_stdout.read),
-    delimited.NAME: (delimited.recognise, delimited.read),
-    key_value_log.NAME: (key_value_log.recognise, key_value_log.read),
+FORMATS: dict[str, Format] = {
+    one.name: one
+    for one in (
+        tensorboard.FORMAT,
+        mlflow.STORE,
+        mlflow.DATABASE,
+        trackio.DATABASE,
+        parquet.FORMAT,
+        hf_trainer.FORMAT,
+        megatron_golden.FORMAT,
+        lm_eval.FORMAT,
+        lm_eval.AGGREGATE,
+        olmes.FORMAT,
+        json_lines.FORMAT,
+        maxtext_stdout.FORMAT,
+        olmo_core.FORMAT,
+        runs_table.FORMAT,
+        delimited.FORMAT,
+        deepspeed.FORMAT,
+        key_value_log.FORMAT,
+    )
 }
 
 
@@ -34,22 +63,50 @@ class Log:
     account: Account
 
 
+def recognised(path: Path, chosen: str | None = None) -> tuple[Format, str]:
+    """The format of a file, or of a store in a folder, and why; `chosen` goes before what is found.
+
+    Raises:
+        LogError: it cannot be read, is empty, there is no format of that name, or none fits.
+    """
+    if chosen is not None:
+        if chosen not in FORMATS:
+            raise LogError(f"--format: there is no format {chosen!r}; there are {', '.join(FORMATS)}")
+        if path.is_file():
+            read_head(path)
+        return FORMATS[chosen], "you said so"
+    head = Head(path, b"", []) if path.is_dir() else read_head(path)
+    for one in FORMATS.values():
+        because = one.recognise(head)
+        if because is not None:
+            return one, because
+    raise LogError(f"{path}: no known format{_hint(head)}")
+
+
+def _hint(head: Head) -> str:
+    if head.path.name == "meta.yaml" or head.path.parent.name in ("tags", "params"):
+        return "; this looks like a part of MLflow's file store: import the folder mlruns"
+    if (head.path / ".aim").is_dir() or head.path.name == ".aim":
+        return "; Aim's store is read by Aim alone: write it out with its SDK (run.dataframe()) as CSV or Parquet"
+    if not head.lines and head.data:
+        return "; this is not a text file"
+    known = ", ".join(name.replace("_", " ") for name in FORMATS)
+    return f" (known: {known}); a table needs a column named step"
+
+
 @contextmanager
 def open_log(path: Path) -> Generator[Log]:
-    """Open a log of any known format.
+    """Open a log of any known format, to be read row by row.
 
     Raises:
         LogError: it cannot be read, is empty, or none of the formats fits.
     """
-    with open_lines(path) as lines:
-        head = list(itertools.islice(lines, HEAD_LINES))
-        if not any(line.strip() for line in head):
-            raise LogError(f"{path}: the file is empty")
-        for name, (recognise, read) in FORMATS.items():
-            because = recognise(head)
-            if because is not None:
-                account = Account()
-                yield Log(name, because, read(itertools.chain(head, lines), account), account)
-                return
-    known = ", ".join(FORMATS).replace("_", " ")
-    raise LogError(f"{path}: no known format (known: {known}); a table needs a column named step")
+    format_, because = recognised(path)
+    account = Account()
+    blocks = format_.read(Source(path), account)
+    yield Log(format_.name, because, (row for block in blocks for row in rows_of(_marked(block, account))), account)
+
+
+def _marked(block: Block, account: Account) -> Block:
+    account.sorted_by_metric = account.sorted_by_metric or not block.in_time_order
+    return block

@@ -11,55 +11,80 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from service.importers.rows import Account, Row
+from service.importers.formats import line_format
+from service.importers.rows import Account, Row, number
+from service.importers.stamps import leading_time
 
 NAME = "key_value_log"
-VALUE = r"[-+]?(?:nan|inf(?:inity)?|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
+LONGEST_LINE = 4096  # a longer line is config or code
+VALUE = r"[-+]?(?:nan|inf(?:inity)?|(?:\d[\d,]*\.?\d*|\.\d+)(?:[eEdD][-+]?\d+)?)"
 STEP = re.compile(
-    r"(?:^|[\s(\[])(?P<word>step|iter|iteration|global_step|s)(?:\s*[:=]\s*|\s+)(?P<step>\d+)(?P<of>\s*/\s*\d+)?(?=[\s:,|)\]]|$)",
+    r"(?:^|[\s(\[|])(?P<word>step|iter|iteration|global_step|s)(?:\s*[:=]\s*|\s+)(?P<step>\d{1,18})(?P<of>\s*/\s*\d+)?(?=[\s:,|)\]]|$)",
     re.IGNORECASE,
 )
-STEP_OF = re.compile(r"^(?P<word>)(?P<step>\d+)(?P<of>/\d+)\s")
-PLAIN = re.compile(rf"^(?P<step>\d+)\s+(?P<name>[A-Za-z]\w*)\s+(?P<value>{VALUE})\s*$", re.IGNORECASE)
+STEP_OF = re.compile(r"^(?P<word>)(?P<step>\d{1,18})(?P<of>/\d+)\s")
+PLAIN = re.compile(rf"^(?P<step>\d{{1,18}})\s+(?P<name>[A-Za-z]\w*)\s+(?P<value>{VALUE})\s*$", re.IGNORECASE)
 PIECE = re.compile(
     rf"^(?P<name>[A-Za-z][\w ./()%-]*?)\s*(?:[:=]\s*|\s)(?P<value>{VALUE})\s*(?:ms|s|%|)$", re.IGNORECASE
 )
 PAIR = re.compile(rf"(?P<name>[A-Za-z][\w./()%-]*)\s*[:=]\s*(?P<value>{VALUE})(?:ms|s|m|%|)(?=\s|$)", re.IGNORECASE)
+SPLIT = re.compile(r"\s*\|\s*|,(?!\d)\s*")
+# build-nanogpt prints its evaluations before the line of the step whose weights they are of.
+AHEAD = re.compile(rf"^(?P<name>validation loss|HellaSwag accuracy): (?:\d+/\d+=)?(?P<value>{VALUE})\s*$")
 
 
 def recognise(head: Sequence[str]) -> str | None:
     """Why these first lines are such a log, None if they are not."""
-    hits = [line for line in head if any(True for _ in _pairs(line))]
+    hits = [line for line in head if pairs(line)]
     return f"lines such as `{hits[0].strip()[:60]}`" if hits else None
 
 
 def read(lines: Iterator[str], account: Account) -> Iterator[Row]:
     """Rows in the log's order. Other lines are counted."""
+    ahead: list[tuple[str, float, int]] = []
     for line in lines:
         account.lines += 1
-        found = list(_pairs(line))
+        early = AHEAD.match(line)
+        if early is not None and line.endswith("\n") and (value := number(early["value"])) is not None:
+            ahead.append((early["name"], value, account.lines))
+            continue
+        found = pairs(line)
+        if found and ahead:
+            yield from (Row(found[0].step, f"step/{name}", value, found[0].time) for name, value, _ in ahead)
+            ahead.clear()
         if not line.endswith("\n") and found:  # the last number may be cut: it is not known to be whole
-            account.truncated += 1
+            account.cut_off(account.lines)
             found = found[:-1]
         elif not found and line.strip():
             account.skip(account.lines)
         yield from found
+    for _, _, line_number in ahead:
+        account.skip(line_number)
 
 
-def _pairs(line: str) -> Iterator[Row]:
+def pairs(line: str) -> list[Row]:
+    """The values of one line, empty if it is no such line."""
+    if len(line) > LONGEST_LINE:
+        return []
     plain = PLAIN.match(line)
     if plain:
-        yield Row(int(plain["step"]), f"plain/{plain['name']}", float(plain["value"]))
-        return
+        return _rows(int(plain["step"]), "plain", [(plain["name"], plain["value"])], None)
     start = STEP.search(line) or STEP_OF.match(line)
     if start is None:
-        return
-    word, step = f"{start['word'].lower()}{' of' if start['of'] else ''}".strip(), int(start["step"])
+        return []
+    word = f"{start['word'].lower()}{' of' if start['of'] else ''}".strip()
     rest = line[start.end() :].strip().lstrip(":)],|").strip()
-    if re.search(r"[,|]", rest):
-        matches = (PIECE.match(piece.strip()) for piece in re.split(r"[,|]", rest))
-        found = [match for match in matches if match]
+    pieces = SPLIT.split(rest)
+    if len(pieces) > 1:
+        matches = [match for match in map(PIECE.match, pieces) if match]
     else:
-        found = list(PAIR.finditer(rest))
-    for match in found:
-        yield Row(step, f"{word}/{match['name'].strip()}", float(match["value"]))
+        matches = list(PAIR.finditer(rest)) or [match for match in [PIECE.match(rest)] if match]
+    return _rows(int(start["step"]), word, [(m["name"].strip(), m["value"]) for m in matches], leading_time(line))
+
+
+def _rows(step: int, word: str, found: list[tuple[str, str]], time: float | None) -> list[Row]:
+    values = [(name, number(text)) for name, text in found]
+    return [Row(step, f"{word}/{name}", value, time) for name, value in values if value is not None]
+
+
+FORMAT = line_format(NAME, "printed log: nanoGPT, llm.c, modded-nanogpt, Megatron", recognise, read)

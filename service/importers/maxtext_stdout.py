@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from service.importers.rows import Account, Row
+from service.importers.formats import line_format
+from service.importers.rows import Account, Row, number
 
 NAME = "maxtext_stdout"
 VALUE = r"[-+]?(?:nan|inf|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)"
-STEP = re.compile(r"completed step: (?P<step>\d+), (?P<rest>.*)")
-EVAL = re.compile(r"(?:Completed eval after train step|eval metrics after step:) (?P<step>\d+), (?P<rest>.*)")
-PAIR = re.compile(rf"(?P<name>[A-Za-z_][\w/ ]*)(?:: |=)(?P<value>{VALUE})(?=,|\s|$)", re.IGNORECASE)
+STEP = re.compile(r"completed step: (?P<step>\d{1,18}), (?P<rest>.*)")
+EVAL = re.compile(r"(?:Completed eval after train step|eval metrics after step:) (?P<step>\d{1,18}), (?P<rest>.*)")
+PAIR = re.compile(rf"(?P<name>[A-Za-z_][\w/]*(?: [\w/]+)*)(?:: |=)(?P<value>{VALUE})(?=,|\s|$)", re.IGNORECASE)
 
 
 def recognise(head: Sequence[str]) -> str | None:
@@ -31,8 +32,13 @@ def read(lines: Iterator[str], account: Account) -> Iterator[Row]:
             continue
         rest = found["rest"]
         if not line.endswith("\n"):  # the last number may be cut: it is not known to be whole
-            account.truncated += 1
+            account.cut_off(account.lines)
             rest = rest[: rest.rfind(",") + 1]
         prefix = "" if train else "eval/"
         for pair in PAIR.finditer(rest):
-            yield Row(int(found["step"]), prefix + pair["name"].strip(), float(pair["value"]))
+            value = number(pair["value"])
+            if value is not None:
+                yield Row(int(found["step"]), prefix + pair["name"].strip(), value)
+
+
+FORMAT = line_format(NAME, "MaxText's stdout", recognise, read)

@@ -1,9 +1,21 @@
-"""What every importer gives: rows, and an account of what it could not read."""
+"""What line by line importers give: rows, and an account of what they could not read."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+EMPTY_LINE = "the line holds nothing known"
+CUT_OFF = "the last line is cut off"
+NO_STEP = "no whole step of 0 or more"
+EARLIEST = 1e8  # unix seconds, 1973
+NO_NUMBER = "the cell holds no number"
+
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
+_FORTRAN = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))[dD]([+-]?\d+)")
 
 
 class LogError(ValueError):
@@ -21,27 +33,59 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class Account:
-    """What was read: lines in all, lines that held nothing known (the first of them), if the last was cut off."""
+    """What was read: lines in all, lines that held nothing known (the first of them), if the last was cut off.
+
+    `refused` counts values (and lines) that are not stored, by reason; `places` says where each reason came up first.
+    `notes` are sentences about what was understood of the log.
+    """
 
     lines: int = 0
     sorted_by_metric: bool = False  # rows are not in order of time
     skipped: int = 0
     first_skipped: int | None = None
     truncated: int = 0
+    refused: Counter[str] = field(default_factory=Counter[str])
+    places: dict[str, str] = field(default_factory=dict[str, str])
+    notes: list[str] = field(default_factory=list[str])
 
     def skip(self, line: int) -> None:
         """Count a line that held nothing known."""
         self.skipped += 1
         if self.first_skipped is None:
             self.first_skipped = line
+        self.refuse(EMPTY_LINE, f"line {line}")
+
+    def cut_off(self, line: int) -> None:
+        """Count a last line that is not whole."""
+        self.truncated += 1
+        self.refuse(CUT_OFF, f"line {line}")
+
+    def refuse(self, reason: str, where: str, count: int = 1) -> None:
+        """Count values that are not stored."""
+        self.refused[reason] += count
+        self.places.setdefault(reason, where)
+
+    def note(self, sentence: str) -> None:
+        """Keep a sentence about the log, once."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
 
 
 def number(text: str) -> float | None:
-    """The number a cell holds (NaN and infinities in any usual spelling), None if it holds none."""
+    """The number a cell holds, None if it holds none.
+
+    NaN and infinities in any usual spelling, thousands separators ("1,234.5") and Fortran's exponents ("1.0D+00") are
+    read.
+    """
+    text = text.strip()
     try:
-        return float(text.strip())  # knows nan, inf, infinity in any case
+        return None if "_" in text else float(text)  # knows nan, inf, infinity in any case
     except ValueError:
-        return None
+        pass
+    if _THOUSANDS.fullmatch(text):
+        return float(text.replace(",", ""))
+    fortran = _FORTRAN.fullmatch(text)
+    return float(f"{fortran[1]}e{fortran[2]}") if fortran else None
 
 
 def whole(text: str) -> int | None:
@@ -50,3 +94,33 @@ def whole(text: str) -> int | None:
     if value is None or value != value or abs(value) > 2**62 or value != int(value):
         return None
     return int(value)
+
+
+def plain(value: Any) -> float | None:
+    """The number a JSON value is (also as text such as "NaN"), None for everything else; true and false are none."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, str):
+        return number(value)
+    try:
+        return float(value) if isinstance(value, int | float) else None
+    except OverflowError:
+        return None
+
+
+def unix_seconds(value: Any) -> float | None:
+    """A time as unix seconds: seconds or milliseconds as a number, or ISO 8601 text (UTC if it names no zone).
+
+    A small number is a duration, and no time.
+    """
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value.strip())
+        except ValueError:
+            moment = None
+        if moment is not None:
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    seconds = plain(value)
+    if seconds is None or not EARLIEST < seconds < 1e14:
+        return None
+    return seconds / 1000 if seconds > 1e11 else seconds

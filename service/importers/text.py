@@ -1,4 +1,4 @@
-"""Lines of a log file, whatever its compression and encoding."""
+"""Bytes and lines of a log file, whatever its compression and encoding."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import codecs
 import gzip
 import io
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -16,6 +16,7 @@ import zstandard
 from service.importers.rows import LogError
 
 CHUNK = 65536
+LONGEST_LINE = 16 * 1024 * 1024  # characters; a longer one is read in pieces, which hold nothing known
 BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -23,33 +24,137 @@ BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+DAMAGE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
+Progress = Callable[[int], None]
+
+
+def no_progress(_count: int) -> None:
+    """Nobody watches."""
 
 
 @contextmanager
-def open_lines(path: Path) -> Generator[Iterator[str]]:
-    """Lines with their ends; gzip and zstd are known by content. Bytes that are no text become U+FFFD.
+def open_bytes(path: Path, progress: Progress = no_progress) -> Generator[io.BufferedReader]:
+    """The file's content; gzip and zstd are known by content. `progress` is told the bytes as they leave the disk.
+
+    Raises:
+        LogError: it cannot be opened, or is a Git LFS pointer.
+    """
+    try:
+        raw = path.open("rb", buffering=0)
+    except OSError as error:
+        raise LogError(f"{path}: cannot be read ({error.strerror})") from error
+    with raw:
+        data = _decompressed(io.BufferedReader(_Metered(raw, progress), CHUNK * 4))
+        head = peek(path, data, 64)
+        if head.startswith(b"version https://git-lfs"):
+            raise LogError(
+                f"{path}: this is a Git LFS pointer, not the file itself; run `git lfs pull` where it came from"
+            )
+        yield data
+
+
+@contextmanager
+def open_text(path: Path, progress: Progress = no_progress) -> Generator[Text]:
+    """The text of a file; bytes that are no text become U+FFFD, every kind of line end "\\n".
 
     Raises:
         LogError: no such file, no text, a Git LFS pointer, or damaged compression (once reading comes to it).
     """
+    with open_bytes(path, progress) as data:
+        yield Text(path, io.TextIOWrapper(data, encoding_of(path, data), errors="replace"))
+
+
+@contextmanager
+def open_lines(path: Path, progress: Progress = no_progress) -> Generator[Iterator[str]]:
+    """Lines with their ends, otherwise as `open_text`."""
+    with open_text(path, progress) as text:
+        yield iter(text.line, "")
+
+
+class Text:
+    """Text that is read line by line, or in pieces. Damage of the file is a LogError."""
+
+    def __init__(self, path: Path, text: io.TextIOWrapper) -> None:
+        self._path, self._text = path, text
+
+    def line(self) -> str:
+        """The next line with its end, "" after the last."""
+        try:
+            return self._text.readline(LONGEST_LINE)
+        except DAMAGE as error:
+            raise self._damaged(error) from error
+
+    def piece(self, size: int) -> str:
+        """About `size` characters, "" at the end."""
+        try:
+            return self._text.read(size)
+        except DAMAGE as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: BaseException) -> LogError:
+        return LogError(f"{self._path}: the compression is damaged or cut off ({error})")
+
+
+def peek(path: Path, data: io.BufferedReader, count: int = 4096) -> bytes:
+    """The first bytes, without taking them.
+
+    Raises:
+        LogError: the compression is damaged.
+    """
     try:
-        file = path.open("rb")
-    except OSError as error:
-        raise LogError(f"{path}: cannot be read ({error.strerror})") from error
-    with file:
-        data = _decompressed(file)
-        encoding = _encoding(path, data)
-        yield _checked(path, io.TextIOWrapper(data, encoding, errors="replace"))
+        return data.peek(count)[:count]
+    except DAMAGE as error:
+        raise LogError(f"{path}: the compression is damaged ({error})") from error
 
 
-def _decompressed(file: IO[bytes]) -> io.BufferedReader:
-    magic = file.read(4)
-    file.seek(0)
+def encoding_of(path: Path, data: io.BufferedReader) -> str:
+    """How the text is written.
+
+    Raises:
+        LogError: it is no text.
+    """
+    head = peek(path, data)
+    for mark, encoding in BOMS:
+        if head.startswith(mark):
+            return encoding
+    if head and head[1::2].count(0) > len(head) // 3:
+        return "utf-16-le"
+    if b"\0" in head:
+        raise LogError(f"{path}: this is not a text file")
+    return "utf-8"
+
+
+class _Metered(io.RawIOBase):
+    """A file that tells how much of it was read."""
+
+    def __init__(self, file: IO[bytes], progress: Progress) -> None:
+        self._file, self._progress = file, progress
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readinto(self, buffer: Any, /) -> int:
+        count: int = self._file.readinto(buffer)  # pyright: ignore[reportUnknownMemberType,reportUnknownVariableType,reportAttributeAccessIssue]
+        self._progress(count)  # pyright: ignore[reportUnknownArgumentType]
+        return count  # pyright: ignore[reportUnknownVariableType]
+
+
+def _decompressed(file: io.BufferedReader) -> io.BufferedReader:
+    magic = file.peek(4)[:4]
     if magic[:2] == b"\x1f\x8b":
         return io.BufferedReader(gzip.GzipFile(fileobj=file))
     if magic == b"\x28\xb5\x2f\xfd":
         return io.BufferedReader(_Zstd(file))
-    return io.BufferedReader(file)  # pyright: ignore[reportArgumentType]
+    return file
 
 
 class _Zstd(io.RawIOBase):
@@ -80,27 +185,3 @@ class _Zstd(io.RawIOBase):
         buffer[:count] = self._ready[:count]
         self._ready = self._ready[count:]
         return count
-
-
-def _encoding(path: Path, data: io.BufferedReader) -> str:
-    try:
-        head = data.peek(4096)[:4096]
-    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
-        raise LogError(f"{path}: the compression is damaged ({error})") from error
-    if head.startswith(b"version https://git-lfs"):
-        raise LogError(f"{path}: this is a Git LFS pointer, not the file itself; run `git lfs pull` where it came from")
-    for mark, encoding in BOMS:
-        if head.startswith(mark):
-            return encoding
-    if head and head[1::2].count(0) > len(head) // 3:
-        return "utf-16-le"
-    if b"\0" in head:
-        raise LogError(f"{path}: this is not a text file")
-    return "utf-8"
-
-
-def _checked(path: Path, lines: io.TextIOWrapper) -> Iterator[str]:
-    try:
-        yield from lines
-    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
-        raise LogError(f"{path}: the compression is damaged or cut off ({error})") from error

@@ -16,12 +16,17 @@ from service.database.models import Segment as SegmentRow
 from service.detect.gaps import LevelCache
 from service.detect.inputs import DeclaredData, RowReadings, RunView, Segment, Series, Tolerance
 from service.fingerprints.repository import FingerprintRepository
-from service.references.describe import primary_heldout, tasks, tolerances
+from service.references.describe import description, primary_heldout, stage, tasks, tolerances
 from service.references.repository import ReferenceRepository
+from service.references.schedule import learning_rate
 from service.runs.repository import RunRepository
 from service.series.repository import SeriesRepository
 
 TRAIN = "train/ce_loss"
+JUDGED = frozenset(
+    (TRAIN, "optim/learning_rate", "optim/grad_norm", "optim/skipped", "throughput/tokens_per_second_per_device")
+)
+SCHEDULE_POINTS = 4_000  # places at which a reference's schedule is worked out
 CACHED_REFERENCES = 8  # stages of references kept in memory; the largest shipped one holds some thousand points
 
 
@@ -40,6 +45,7 @@ class ReferenceView:
     tolerances: Mapping[str, Tolerance]
     heldout: str
     tasks: Mapping[str, int]
+    schedule: Series | None
     levels: LevelCache = field(default_factory=LevelCache)
 
 
@@ -110,12 +116,14 @@ def build_view(session: Session, run: Run) -> RunView:
         rows=rows,
         data=declared_data(run),
         tasks=reference.tasks,
+        schedule=reference.schedule,
     )
 
 
 def judged_metrics(names: Iterable[str]) -> list[str]:
-    """The metrics that rules look at: the train loss and every held-out loss."""
-    return [name for name in names if name == TRAIN or (name.startswith("heldout/") and name.endswith("/ce_loss"))]
+    """The metrics that rules look at: train loss, held-out losses, accuracies, and what the trainer says of itself."""
+    ends = (("heldout/", "/ce_loss"), ("downstream/", "/accuracy"))
+    return [n for n in names if n in JUDGED or any(n.startswith(first) and n.endswith(last) for first, last in ends)]
 
 
 def declared_data(run: Run) -> DeclaredData | None:
@@ -132,18 +140,35 @@ def _read_series(session: Session, run_id: int) -> dict[str, Series]:
     return {name: Series(read.steps, read.tokens, read.values) for name, read in points.items() if len(read.steps)}
 
 
-def _read_reference(session: Session, reference: Reference, stage: str) -> ReferenceView:
+def _read_reference(session: Session, reference: Reference, name: str) -> ReferenceView:
     repository = ReferenceRepository(session)
-    curve = repository.run_of(reference.id, stage)
+    curve = repository.run_of(reference.id, name)
     return ReferenceView(
         slug=reference.slug,
         version=reference.version,
         metrics=_read_series(session, curve.id) if curve else {},
-        siblings=tuple(_read_series(session, run.id) for run in repository.siblings(reference.id, stage)),
+        siblings=tuple(_read_series(session, run.id) for run in repository.siblings(reference.id, name)),
         tolerances=tolerances(reference),
         heldout=primary_heldout(reference),
         tasks={task.key: task.items for task in tasks(reference)},
+        schedule=_schedule(reference, name),
     )
+
+
+def _schedule(reference: Reference, name: str) -> Series | None:
+    """The learning rate that the reference's formulas give over a stage, None if it has none."""
+    entry, pieces = stage(reference, name), description(reference).schedule
+    if entry is None:
+        return None
+    starts = [at for piece in pieces if piece.stage == name for at in (piece.from_step, piece.warmup_steps)]
+    knots = [at for start in starts for at in (start - 1, start) if 0 <= at <= entry.steps]
+    even = np.linspace(0, entry.steps, min(entry.steps + 1, SCHEDULE_POINTS)).round()
+    steps = np.unique(np.concatenate((even, np.asarray(knots, np.float64)))).astype(np.int64)
+    values = learning_rate(pieces, name, steps)
+    if values is None:
+        return None
+    tokens = entry.token_offset + steps.astype(np.float64) * float(entry.tokens_per_step)
+    return Series(steps, tokens, values)
 
 
 def _segments(rows: Iterable[SegmentRow], readings: RowReadings | None) -> list[Segment]:

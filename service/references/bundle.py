@@ -111,7 +111,7 @@ def _launches(files: dict[str, bytes], description: Description) -> dict[str, li
         own = launches.setdefault(row["stage"], [])
         if any(launch.segment == row["segment"] for launch in own):
             raise BundleError(f"{where}: segment {row['segment']!r} is given twice")
-        own.append(Launch(row["segment"], _unix_seconds(where, row["launched"]), row.get("note", "")))
+        own.append(Launch(row["segment"], unix_seconds(where, row["launched"]), row.get("note", "")))
     for stage, own in launches.items():
         known = sum(launch.launched is not None for launch in own)
         if known not in (0, len(own)):
@@ -121,7 +121,12 @@ def _launches(files: dict[str, bytes], description: Description) -> dict[str, li
     return launches
 
 
-def _unix_seconds(where: str, text: str) -> float | None:
+def unix_seconds(where: str, text: str) -> float | None:
+    """Unix seconds of a time such as 2025-07-21T06:03:59Z, None for an empty text.
+
+    Raises:
+        BundleError: it is no time, or names no zone; `where` is the place in words.
+    """
     if not text:
         return None
     try:
@@ -162,4 +167,4 @@ def _sibling_of(name: str, description: Description) -> tuple[str, str]:
     raise BundleError(f"{name}: name it siblings/<stage>/<name>.csv, with a stage of {', '.join(stages)}")
 
 
-__all__ = ["Bundle", "BundleError", "Launch", "StageSeries", "load_bundle"]
+__all__ = ["Bundle", "BundleError", "Launch", "StageSeries", "load_bundle", "unix_seconds"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from uuid import UUID, uuid5
 
 import numpy as np
@@ -37,9 +38,10 @@ def install_series(session: Session, description: Description, series: StageSeri
         now,
     )
     run = session.get_one(Run, run_id)
-    for order, launch in enumerate(series.launches, 1):
+    last_step = max(
         _install_segment(session, run, stage, order, launch, series.curves[launch.segment])
-    last_step = max(int(curve.steps[-1]) for metrics in series.curves.values() for curve in metrics.values())
+        for order, launch in enumerate(series.launches, 1)
+    )
     session.execute(  # a published run has no last data: its numbers are as old as the publication
         update(RunState)
         .where(RunState.run_id == run.id)
@@ -49,8 +51,9 @@ def install_series(session: Session, description: Description, series: StageSeri
 
 
 def _install_segment(
-    session: Session, run: Run, stage: Stage, order: int, launch: Launch, curves: dict[str, Curve]
-) -> None:
+    session: Session, run: Run, stage: Stage, order: int, launch: Launch, curves: Mapping[str, Curve]
+) -> int:
+    """Returns the segment's last step."""
     first = min(int(curve.steps[0]) for curve in curves.values())
     start_step = max(first - 1, 0)
     segment = Segment(
@@ -69,8 +72,11 @@ def _install_segment(
     session.add(segment)
     session.flush()
     none = np.empty(0, np.int64)  # times are not published, tokens follow from the segment
-    metrics = {metric: (curve.steps, curve.values) for metric, curve in curves.items()}
-    write_points(session, run.id, segment.id, none, None, None, metrics)
+    last = 0
+    for metric, curve in curves.items():  # one at a time: a whole history is larger than memory
+        last = max(last, int(curve.steps[-1]))
+        write_points(session, run.id, segment.id, none, None, None, {metric: (curve.steps, curve.values)})
+    return last
 
 
 def _segment_uuid(run: UUID, segment: str) -> UUID:

@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import dataclass
-from importlib import import_module
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-COLUMNS = ("step", "metric", "value", "segment")
+from service.references.columns import COLUMNS, BundleError, Curve, ParquetCurves
 
-
-class BundleError(ValueError):
-    """A bundle cannot be used; the message is one line that names the file and, where there is one, the line."""
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """One metric of one segment, by step: `steps` int64 (n,) ascending, `values` float64 (n,)."""
-
-    steps: NDArray[np.int64]
-    values: NDArray[np.float64]
-
-
-Curves = dict[str, dict[str, Curve]]  # segment -> metric -> curve; segments in order of first appearance
+Curves = Mapping[str, Mapping[str, Curve]]  # segment -> metric -> curve; segments in order of first appearance
 
 
 def read_series(name: str, content: bytes) -> Curves:
@@ -35,9 +20,10 @@ def read_series(name: str, content: bytes) -> Curves:
     Raises:
         BundleError: columns are missing, a cell is no number, or a point is given twice.
     """
-    rows = _parquet_rows(name, content) if name.endswith(".parquet") else _csv_rows(name, content)
+    if name.endswith(".parquet"):
+        return ParquetCurves(name, content)
     points: dict[str, dict[str, dict[int, float]]] = {}
-    for where, row in rows:
+    for where, row in read_table(name, content, COLUMNS):
         metric, segment = str(row["metric"] or "").strip(), str(row["segment"] or "").strip()
         if not metric or not segment:
             raise BundleError(f"{where}: metric and segment must not be empty")
@@ -79,22 +65,6 @@ def read_table(name: str, content: bytes, required: tuple[str, ...]) -> list[tup
     return rows
 
 
-def _csv_rows(name: str, content: bytes) -> list[tuple[str, dict[str, str]]]:
-    return read_table(name, content, COLUMNS)
-
-
-def _parquet_rows(name: str, content: bytes) -> list[tuple[str, dict[str, Any]]]:
-    pq: Any = import_module("pyarrow.parquet")  # has no types
-    try:
-        rows: list[dict[str, Any]] = pq.read_table(io.BytesIO(content), columns=list(COLUMNS)).to_pylist()
-    except (ValueError, OSError) as error:  # pyarrow's errors are kinds of these
-        reason = str(error).splitlines()[0]
-        raise BundleError(f"{name}: no Parquet file with columns {', '.join(COLUMNS)} ({reason})") from error
-    if rows and len(rows[0]) < len(COLUMNS):
-        raise BundleError(f"{name}: columns {', '.join(COLUMNS)} are needed")
-    return [(f"{name} row {number}", row) for number, row in enumerate(rows, 1)]
-
-
 def _step(where: str, cell: Any) -> int:
     try:
         number = float(cell)
@@ -118,3 +88,6 @@ def _curve(points: dict[int, float]) -> Curve:
     values = np.fromiter(points.values(), np.float64, len(points))
     order = np.argsort(steps)
     return Curve(steps[order], values[order])
+
+
+__all__ = ["BundleError", "Curve", "Curves", "read_series", "read_table"]

@@ -8,10 +8,18 @@ from typing import Annotated
 
 from pydantic import PlainSerializer, WithJsonSchema
 
+EARLIEST = datetime.min.replace(tzinfo=UTC).timestamp()
+LATEST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
+
+
+def utc_time(seconds: float) -> datetime:
+    """Unix seconds as a time in UTC; what a broken clock sent stops at the first and last year that can be written."""
+    return datetime.fromtimestamp(min(max(seconds, EARLIEST), LATEST), UTC)
+
 
 def rfc3339(seconds: float) -> str:
     """Unix seconds as an RFC 3339 time in UTC, to the millisecond."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return utc_time(seconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _number(value: float) -> float | str:

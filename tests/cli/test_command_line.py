@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shlex
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +23,17 @@ EXPECTED = {
     "serve",
     "worker",
     "replay",
+    "backtest",
     "sync",
     "reference list",
     "reference show",
+    "reference pull",
+    "reference build",
+    "reference export",
+    "reference install",
+    "follow",
+    "import",
+    "export",
     "channel add",
     "channel list",
     "channel test",
@@ -46,6 +58,30 @@ ALL = list(commands(typer.main.get_command(app)))
 
 def test_every_command_is_there() -> None:
     assert {" ".join(words) for words in ALL} == EXPECTED
+
+
+def test_the_version() -> None:
+    result = runner.invoke(app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"pacenote {version('pacenote')}\n")
+
+
+def test_the_short_option_for_help() -> None:
+    for words in ([], ["serve"], ["channel", "add"]):
+        assert "Usage: pacenote" in runner.invoke(app, [*words, "-h"], prog_name="pacenote").output
+
+
+def test_the_readme_shows_commands_that_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each `pacenote …` line of its code blocks, with `--help` behind it: no unknown command, option or argument."""
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    lines = [line.partition("  #")[0].strip() for block in text.split("```")[1::2] for line in block.splitlines()]
+    shown = [shlex.split(line[line.index("pacenote ") :])[1:] for line in lines if "pacenote " in line]
+    assert len(shown) >= 4
+    for arguments in shown:
+        command: Any = typer.main.get_command(app)
+        while hasattr(command, "commands"):
+            name, arguments = arguments[0], arguments[1:]
+            command = command.commands[name]
+        command.make_context("pacenote", arguments)  # raises what wrong use raises
 
 
 @pytest.mark.parametrize("words", [(), *ALL, ("reference",), ("channel",), ("lab",), ("database",)], ids=" ".join)
@@ -101,3 +137,39 @@ def test_help_loads_nothing_heavy() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/data/x"),
+            2,
+            "pacenote: No space left on device: /data/x\n",
+        ),
+        (PermissionError(errno.EACCES, "Permission denied"), 2, "pacenote: Permission denied\n"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+    ids=["disk full", "not allowed", "Ctrl-C"],
+)
+def test_trouble_outside_is_one_line(
+    error: BaseException, status: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(command_line, "app", fails)
+    assert main() == status
+    assert capsys.readouterr().err == said
+
+
+def test_a_reader_that_has_seen_enough() -> None:
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-m", "service.cli.main", "serve", "--help"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    found = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert found.stderr == ""

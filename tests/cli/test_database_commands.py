@@ -37,7 +37,7 @@ def test_schema(address: str) -> None:
 def test_an_empty_database_is_upgraded(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'new.db'}"
     assert call("database", "current", "--database-url", url, status=3).startswith("none")
-    assert "it was None" in call("database", "upgrade", "--database-url", url)
+    assert "it was empty" in call("database", "upgrade", "--database-url", url)
     assert call("database", "current", "--database-url", url).startswith("0001")
 
 
@@ -86,6 +86,36 @@ def test_a_channel_that_does_not_answer(address: str) -> None:
 def test_sync_of_an_empty_spool(tmp_path: Path) -> None:
     assert "0 spools" in call("sync", "http://127.0.0.1:9", "--spool", str(tmp_path))
     assert "pacenote: " in call("sync", "not an address", "--spool", str(tmp_path), status=2)
+    missing = str(tmp_path / "mistyped")
+    assert (
+        call("sync", "http://127.0.0.1:9", "--spool", missing, status=2) == f"pacenote: There is no folder {missing}.\n"
+    )
+
+
+def test_sync_says_where_it_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PACENOTE_SPOOL_DIR", str(tmp_path))
+    monkeypatch.delenv("PACENOTE_URL", raising=False)
+    assert f"0 spools in {tmp_path}: " in call("sync")
+
+
+def test_names_are_shown_as_they_are_and_whole(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "[/] :smile: " + "n" * 60
+    call("channel", "add", name, "webhook", "https://example.com/hook")
+    assert name in call("channel", "list")
+    monkeypatch.setenv("COLUMNS", "60")
+    assert "…" not in call("channel", "list").replace("https://example.com/…", "")
+    assert call("reference", "list").count("…") == 0
+
+
+def test_lab_record_says_at_once_that_it_cannot_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from reproduction.lab import record
+
+    monkeypatch.setattr(record, "record", lambda *_, **__: pytest.fail("it trained"))
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/none")):
+        said = call("lab", "record", "--out", str(out), status=2)
+        assert said.startswith(f"pacenote: Cannot write into {out}: ")
+        assert said.count("\n") == 1
 
 
 def test_lab_record_hands_over_the_tolerance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,6 +108,12 @@ def test_dry_run_sends_nothing(service: Serving) -> None:
         ([str(STAGE1), "--reference", "olmo3-7b", "--map", "loss"], "write NAME=METRIC"),
         ([str(STAGE1), "--reference", "olmo3-7b", "--map", "loss=x"], "the log holds no 'loss'"),
         ([str(STAGE1), "--reference", "olmo3-7b", "--speed", "0"], "--speed must be above 0"),
+        ([str(STAGE1), "--reference", "olmo3-7b", "--speed", "nan"], "--speed must be above 0"),
+        ([str(STAGE1), "--reference", ""], "as Pacenote does"),
+        ([str(STAGE1), "--reference", "../runs"], "There is nothing at /api/v1/references/../runs"),
+        ([str(STAGE1), "--reference", "olmo3-7b", "--project", "x" * 300], "at most 256 bytes"),
+        ([str(STAGE1), "--reference", "olmo3-7b", "--url", "http://[bad"], "is no address of a service"),
+        ([str(STAGE1), "--reference", "olmo3-7b", "--url", "nothing"], "'http://'"),
         ([str(STAGE1), "--reference", "olmo3-7b", "--url", "http://127.0.0.1:9"], "does not answer"),
     ],
 )
@@ -116,6 +122,24 @@ def test_what_is_refused(service: Serving, arguments: list[str], message: str) -
     assert result.exit_code == 2
     assert message in result.stderr
     assert one_line(result.stderr)
+
+
+def test_a_token_that_no_header_carries_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    for token in ("a-token-of\ntwo-lines", "a-t\u00f6ken-of-twenty-three"):
+        monkeypatch.setenv("PACENOTE_TOKEN", token)
+        result = CliRunner().invoke(app, ["replay", str(STAGE1), "--reference", "olmo3-7b"])
+        assert result.exit_code == 2
+        assert one_line(result.stderr)
+        assert "PACENOTE_TOKEN holds" in result.stderr
+        assert "ken-of" not in result.stderr
+
+
+def test_no_proxy_stands_before_loopback(service: Serving) -> None:
+    path = GOLDEN / "modded_nanogpt.txt"
+    dead = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY"), "http://127.0.0.1:9")
+    result = run("replay", str(path), "--reference", "lab", "--run", "no-proxy", PACENOTE_URL=service.url, **dead)
+    assert result.returncode in (0, 1), result.stderr
+    assert "Verdict: " in result.stdout
 
 
 def test_the_wrong_token(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ def test_it_says_where_it_is_and_ends_on_ctrl_c(tmp_path: Path) -> None:
         assert httpx.get(f"{serving.url}/readyz", timeout=30).status_code == 200
         slugs = {item["slug"] for item in httpx.get(f"{serving.url}/api/v1/references", timeout=30).json()["items"]}
         assert "olmo3-7b" in slugs, "the shipped references are installed"
+        for number in (signal.SIGINT, signal.SIGTERM):  # an impatient hand changes nothing
+            serving.process.send_signal(number)
         status, out, error = serving.end(signal.SIGINT)
         assert (status, error) == (0, "")
         assert "runs open" in out
@@ -96,7 +98,13 @@ def test_tables_that_are_not_ours(url: str, tmp_path: Path) -> None:
     assert one_line(result.output)
 
 
-@pytest.mark.parametrize("case", ["folder", "below a file", "no database", "memory", "another kind", "no address"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "folder", "below a file", "no database", "memory", "another kind", "no address", "with options", "no port",
+        "a missing slash",
+    ],
+)  # fmt: skip
 def test_a_database_that_cannot_be_used(tmp_path: Path, case: str) -> None:
     (tmp_path / "file").write_text("this is no database, but it is long enough to be looked at as one " * 100)
     (tmp_path / "folder").mkdir()
@@ -107,10 +115,15 @@ def test_a_database_that_cannot_be_used(tmp_path: Path, case: str) -> None:
         "memory": "sqlite:///:memory:",
         "another kind": "mysql://root@localhost/x",
         "no address": "not an address",
+        "with options": f"sqlite:///{tmp_path / 'x.db'}?mode=ro",
+        "no port": "postgresql://someone:very-secret@localhost:port/x",
+        "a missing slash": "someone:very-secret@localhost/x",
     }[case]
     result = CliRunner().invoke(app, ["serve", "--port", "0", "--database-url", address])
     assert result.exit_code == 2, result.output
     assert one_line(result.output), result.output
+    assert "very-secret" not in result.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
 
 def test_a_postgresql_that_is_not_there_keeps_its_password(tmp_path: Path) -> None:

@@ -7,7 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from service.detect.engine import RULES
+from service.detect.findings import Findings
 from service.detect.inputs import DeclaredData, RowReadings, RunView, Segment, Series, Tolerance
+from service.detect.judgement import Judgement
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -85,6 +88,12 @@ def pair(
         "heldout": HELD,
     }
     return RunView(**{**view, **changes})  # type: ignore[arg-type]
+
+
+def judged(view: RunView, *rules: str) -> dict[str, Judgement]:
+    """The answers of these rules alone."""
+    findings = Findings(view)
+    return {rule.name: rule.judge(findings) for rule in RULES if rule.name in rules}
 
 
 def step_change(at: int, size: float) -> Callable[[Ints], Floats]:

@@ -29,13 +29,14 @@ def test_the_lab_s_double_sharded_run_is_named_well_before_its_end(seed, toleran
     assert states(first)["repeated_rows"] == "yes"
     opened = next(j for j in first if j.rule == "repeated_rows")
     assert str(next(e.value for e in opened.evidence if e.name == "held-out change")) == "cannot tell yet"
-    assert states(later) == {
-        "train_drift": "yes", "train_only_drift": "yes", "repeated_rows": "yes", "non_finite": "no",
-    }  # fmt: skip
+    expected = {"train_drift": "yes", "train_only_drift": "yes", "repeated_rows": "yes", "non_finite": "no"}
+    assert states(later).items() >= expected.items()
+    extra = {rule for rule, state in states(later).items() if state == "yes"} - expected.keys()
+    assert extra <= {"heldout_regression"}  # held-out rises well above the reference's, sooner or later
     named = next(j for j in later if j.rule == "train_only_drift")
     assert (named.causes[0].name, named.causes[0].weight) == ("double shard by factor 4", "shown")
     assert "held-out did not follow" in named.causes[0].because
-    assert verdict(later, "lab", "1").state == "drifting"
+    assert verdict(later, "lab", "1").state == ("diverged" if extra else "drifting")
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -95,22 +96,20 @@ def test_a_loss_that_is_not_finite_is_named_at_its_first_step_and_recovers(bad):
     train = view.metrics[TRAIN]
     values = train.values.copy()
     values[1500:] = bad
-    said = evaluate(replace(view, metrics={**view.metrics, TRAIN: Series(train.steps, train.tokens, values)}))[3]
+    said = of("non_finite", replace(view, metrics={**view.metrics, TRAIN: Series(train.steps, train.tokens, values)}))
     assert (said.state, said.since_step) == ("yes", (1501, 1501))
     values[1510:] = train.values[1510:]
-    assert (
-        evaluate(replace(view, metrics={**view.metrics, TRAIN: Series(train.steps, train.tokens, values)}))[3].state
-        == "no"
-    )
+    cured = replace(view, metrics={**view.metrics, TRAIN: Series(train.steps, train.tokens, values)})
+    assert of("non_finite", cured).state == "no"
     held = view.metrics[HELD]
     ending = Series(held.steps, held.tokens, np.append(held.values[:-1], bad))
-    assert evaluate(replace(view, metrics={**view.metrics, HELD: ending}))[3].state == "yes"
+    assert of("non_finite", replace(view, metrics={**view.metrics, HELD: ending})).state == "yes"
 
 
 def test_a_gradient_norm_that_is_not_finite_is_shown_but_is_no_loss():
     view = pair(2, steps=2000)
     norm = Series(view.metrics[TRAIN].steps, view.metrics[TRAIN].tokens, np.full(2000, np.nan))
-    said = evaluate(replace(view, metrics={**view.metrics, "optim/grad_norm": norm}))[3]
+    said = of("non_finite", replace(view, metrics={**view.metrics, "optim/grad_norm": norm}))
     assert said.state == "no"
     assert said.evidence[0].name == "non-finite values of optim/grad_norm"
 
@@ -144,6 +143,10 @@ def test_an_open_episode_stays_open_with_the_same_onset_while_the_drift_lasts():
     said = [j[0] for j in judge_prefixes(view, range(22_000, 40_001, 2_000))]
     assert {j.state for j in said} == {"yes"}
     assert len({j.since_step for j in said}) == 1
+
+
+def of(rule: str, view: RunView) -> Judgement:
+    return next(j for j in evaluate(view) if j.rule == rule)
 
 
 NUMBERS = st.one_of(st.floats(-10, 10), st.sampled_from([np.nan, np.inf, -np.inf, 0.0]))

@@ -11,11 +11,11 @@ from service.detect.judgement import Judgement
 from service.detect.replay import judge_prefixes
 
 from .golden import load
-from .scenarios import TRAIN, ar1, curve, pair, ramp, series, step_change, white
+from .scenarios import TRAIN, ar1, curve, judged, pair, ramp, series, step_change, white
 
 
 def drift(view: RunView) -> Judgement:
-    return next(j for j in evaluate(view) if j.rule == "train_drift")
+    return judged(view, "train_drift")["train_drift"]
 
 
 @pytest.mark.parametrize("kind", ["white", "ar1", "t3"])

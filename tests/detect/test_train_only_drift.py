@@ -11,13 +11,13 @@ from service.detect.judgement import Judgement
 from service.detect.replay import prefix
 
 from .golden import load
-from .scenarios import HELD, TRAIN, curve, pair, series, step_change, white
+from .scenarios import HELD, TRAIN, curve, judged, pair, series, step_change, white
 
 RUNS = ["00008ea0", "14511f40", "1b4db08c", "2577721d", "2e527b0b", "4f8bcdc3"]
 
 
 def train_only(view: RunView) -> Judgement:
-    return next(j for j in evaluate(view) if j.rule == "train_only_drift")
+    return judged(view, "train_only_drift")["train_only_drift"]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

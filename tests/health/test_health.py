@@ -11,6 +11,8 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import SecretStr
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from service.app import create_app
 from service.database.engine import open_engine
@@ -162,3 +164,51 @@ def test_operation_ids_are_stable_names(guarded: TestClient) -> None:
     ids = [paths[path][method]["operationId"] for path in paths for method in METHODS if method in paths[path]]
     assert len(set(ids)) == len(ids)
     assert {"list_runs", "read_run", "list_references", "read_reference"} <= set(ids)
+
+
+def test_what_is_not_there_says_where_to_look(sqlite_url: str) -> None:
+    client = TestClient(create_app(Settings(database_url=sqlite_url, worker=False)))
+    answer = client.get("/api/v1/nothing")
+    assert answer.status_code == 404
+    assert "/api/docs" in answer.json()["detail"]
+    answer = client.delete("/api/v1/runs")
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "GET"
+    assert answer.json()["detail"] == "DELETE is not possible here, but GET is."
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (RuntimeError("a bug"), 500),
+        (OperationalError("SELECT 1", {}, Exception("server closed the connection")), 503),
+        (PoolTimeout("QueuePool limit"), 503),
+    ],
+    ids=["a bug", "no database", "no free connection"],
+)
+def test_what_goes_wrong_inside_is_a_problem_body_too(sqlite_url: str, error: Exception, status: int) -> None:
+    app = create_app(Settings(database_url=sqlite_url, worker=False))
+
+    @app.get("/broken")
+    def broken() -> None:
+        raise error
+
+    answer = TestClient(app, raise_server_exceptions=False).get("/broken")
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    body = answer.json()
+    assert (body["status"], body["instance"], body["errors"]) == (status, "/broken", [])
+    assert str(error) not in answer.text, "what is inside stays in the log"
+    assert ("retry-after" in answer.headers) == (status == 503)
+
+
+def test_bodies_that_are_no_json_or_too_long(sqlite_url: str) -> None:
+    client = TestClient(create_app(Settings(database_url=sqlite_url, worker=False)))
+    json = {"Content-Type": "application/json"}
+    answer = client.post("/api/v1/channels", content='{"name": "a', headers=json)
+    assert answer.status_code == 422
+    detail = "is no JSON: Unterminated string starting at (byte 9)"
+    assert answer.json()["errors"] == [{"field": "body", "detail": detail}]
+    answer = client.post("/api/v1/channels", content='{"name": "' + "x" * 100_000 + '"}', headers=json)
+    assert answer.status_code == 413
+    assert answer.headers["content-type"] == "application/problem+json"

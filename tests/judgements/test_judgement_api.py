@@ -15,6 +15,7 @@ from sqlalchemy import Engine
 from service.app import create_app
 from service.database.engine import reading
 from service.database.models import Run
+from service.detect.engine import FAMILY_OF_RULE
 from service.judgements.view import reference_view
 from service.settings import Settings
 
@@ -56,7 +57,7 @@ def test_the_shipped_rules_answer_about_a_run_that_is_its_reference(client: Test
     run_id, run = shifted(world, 0.0)
     assert world.judge(None).judge_run(run_id)
     items = {item["rule"]: item for item in client.get(f"/runs/{run}/judgements").json()["items"]}
-    assert set(items) == {"train_drift", "train_only_drift", "repeated_rows", "non_finite"}
+    assert set(items) == set(FAMILY_OF_RULE)
     assert items["train_drift"]["state"] == "no"
     assert items["train_drift"]["judgement"]["limit"] > 0.0
     assert items["repeated_rows"]["state"] == "cannot tell"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import queue
 import shutil
-import signal
 import tempfile
 import time
+from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
-import httpx
 import typer
 from rich.console import Console, Group
 from rich.markup import escape
@@ -20,11 +20,14 @@ from rich.table import Table
 from rich.text import Text
 
 from service.cli.demo.outcome import complaints
-from service.cli.demo.processes import DemoError, ServiceChild, TrainerChild, port_is_free
+from service.cli.demo.processes import DemoError, ServiceChild, TrainerChild, free_port
 from service.cli.demo.receiver import ChatReceiver, Received
+from service.cli.demo.signals import end_on_signals, hear_no_signals
+from service.cli.output import INTERRUPTED, fail
 
 RUN_NAME = {True: "healthy-loader", False: "double-sharded-loader"}
 JUDGING_SECONDS = 60.0
+TELL_EVERY = 50  # steps, where no progress bar can be drawn
 
 
 def demo(
@@ -34,25 +37,38 @@ def demo(
     healthy: Annotated[
         bool, typer.Option("--healthy", help="Shard once, as one should; with --exit, status 0 only without an alert.")
     ] = False,
-    port: Annotated[int, typer.Option(help="Where the service listens on 127.0.0.1.")] = 8350,
+    port: Annotated[int, typer.Option(help="Where the service listens on 127.0.0.1; 0 takes a free one.")] = 8350,
 ) -> None:
-    """Train a small language model live with a loader that shards twice, and watch it being caught.
+    """Train a small model live with a loader that shards twice, and catch it.
 
     Starts the service on a SQLite file of its own, a chat receiver on loopback, and a real JAX training.
+    Ctrl-C ends all three.
 
     Example: pacenote demo --exit
     """
+    missing = [name for name in ("jax", "flax", "grain", "optax", "safetensors") if find_spec(name) is None]
+    if missing:
+        fail(f"The demo trains with {missing[0]}, which is not installed: pip install 'pacenote[lab]'")
+    try:
+        port = free_port(port)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error).rstrip(".")
+        fail(f"Cannot listen on 127.0.0.1 port {port}: {reason}. Choose another one: --port {port + 1}, or --port 0")
+    end_on_signals()
     console = Console()
-    folder = Path(tempfile.mkdtemp(prefix="pacenote-demo-"))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="pacenote-demo-"))
+    except OSError as error:
+        fail(f"Cannot make a folder for temporary files: {error.strerror}. Name a place for them in TMPDIR")
     try:
         status = Demo(console, folder, port, healthy=healthy).run(stay=not exit_when_done)
     except DemoError as error:
-        console.print(f"[red]Demo failed:[/] {error}\nLogs are in {folder}", soft_wrap=True)
+        console.print(f"Demo failed: {error}\nLogs are in {folder}", style="red", soft_wrap=True, markup=False)
         raise typer.Exit(1) from error
-    if status == 0:
+    if status in (0, INTERRUPTED):
         shutil.rmtree(folder, ignore_errors=True)
     else:
-        console.print(f"Logs are in {folder}", soft_wrap=True)
+        console.print(f"Logs are in {folder}", soft_wrap=True, markup=False)
     raise typer.Exit(status)
 
 
@@ -66,39 +82,37 @@ class Demo:
 
     def run(self, *, stay: bool) -> int:
         """Start everything, show what happens, end everything; Ctrl-C is a clean end."""
-        if not port_is_free(self.port):
-            raise DemoError(f"Port {self.port} is in use. End what listens there, or choose another: --port 8351")
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends us, our children end too
-        receiver = ChatReceiver()
-        service = ServiceChild(self.folder, self.port)
-        trainer: TrainerChild | None = None
-        try:
-            service.wait_until_ready()
-            self._add_channel(service.url, receiver)
-            self._introduce(service.url)
-            trainer = TrainerChild(
-                self.folder, service.url, sharding="correct" if self.healthy else "double", run=self.name
-            )
-            self._watch(trainer, receiver)
-            run = self._wait_until_judged(service.url, receiver)
-            found = self._conclude(service.url, run)
-            if stay:
-                self.console.print(f"The dashboard stays at [link]{service.url}[/link] until Ctrl-C.")
-                while True:
+        with ExitStack() as running:
+            try:
+                receiver = ChatReceiver()
+                running.callback(receiver.close)
+                service = ServiceChild(self.folder, self.port)
+                running.callback(service.end)
+                service.wait_until_ready()
+                self._add_channel(service, receiver)
+                self._introduce(service.url)
+                trainer = TrainerChild(
+                    self.folder, service.url, sharding="correct" if self.healthy else "double", run=self.name
+                )
+                running.callback(trainer.end)
+                self._watch(trainer, service, receiver)
+                run = self._wait_until_judged(service, receiver)
+                found = self._conclude(service, run)
+                if stay:
+                    self.console.print(f"The dashboard stays at [link]{service.url}[/link] until Ctrl-C.")
+                while stay:
                     self._show_next(receiver, 1.0)
-            return 1 if found else 0
-        except KeyboardInterrupt:
-            self.console.print("Ending.")
-            return 0 if stay else 130
-        finally:
-            if trainer:
-                trainer.end()
-            service.end()
-            receiver.close()
+                    service.check()
+                return 1 if found else 0
+            except KeyboardInterrupt:
+                self.console.print("Ending.")
+                return 0 if stay else INTERRUPTED
+            finally:
+                hear_no_signals()
 
-    def _add_channel(self, url: str, receiver: ChatReceiver) -> None:
+    def _add_channel(self, service: ServiceChild, receiver: ChatReceiver) -> None:
         body = {"name": "demo chat", "kind": "webhook", "url": receiver.url, "secret": receiver.secret}
-        httpx.post(f"{url}/api/v1/channels", json=body, timeout=10).raise_for_status()
+        service.ask("POST", "/channels", json=body)
 
     def _introduce(self, url: str) -> None:
         loader = "sharded once, as it should be" if self.healthy else "sharded twice: in the source and in the sampler"
@@ -108,7 +122,7 @@ class Demo:
         lines.add_row("This run", f"{self.name}: four Grain loaders, {loader}")
         self.console.print(Panel(lines, title="Pacenote demo", border_style="cyan", expand=False))
 
-    def _watch(self, trainer: TrainerChild, receiver: ChatReceiver) -> None:
+    def _watch(self, trainer: TrainerChild, service: ServiceChild, receiver: ChatReceiver) -> None:
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -118,10 +132,15 @@ class Demo:
         )
         with Progress(*columns, console=self.console) as bar:
             task = bar.add_task("starting JAX", total=400, loss="-")
+            told = 0
             while trainer.process.poll() is None:
+                service.check()
                 self._show_next(receiver, 0.2)
                 known = trainer.progress
                 if "loss" in known:
+                    if not self.console.is_terminal and known["step"] // TELL_EVERY > told:
+                        told = known["step"] // TELL_EVERY
+                        bar.print(f"step {known['step']} of {known['steps']}, train loss {known['loss']:.3f}")
                     bar.update(
                         task,
                         description="training",
@@ -132,27 +151,26 @@ class Demo:
         if trainer.process.returncode:
             raise DemoError(f"The trainer ended with status {trainer.process.returncode}: {trainer.last_words()}")
 
-    def _wait_until_judged(self, url: str, receiver: ChatReceiver) -> dict[str, Any]:
+    def _wait_until_judged(self, service: ServiceChild, receiver: ChatReceiver) -> dict[str, Any]:
         """Return the run once everything it sent was judged and every message has arrived."""
         deadline = time.monotonic() + JUDGING_SECONDS
         while time.monotonic() < deadline:
             self._show_next(receiver, 0.2)
-            run = self._find_run(url)
-            if run and run["judged_version"] >= run["data_version"] and not self._pending(url):
+            run = self._find_run(service)
+            if run and run["judged_version"] >= run["data_version"] and not self._pending(service):
                 while self._show_next(receiver, 0.2):
                     pass
                 return run
         raise DemoError(f"The service had not judged the run {JUDGING_SECONDS:.0f} s after its last step")
 
-    def _find_run(self, url: str) -> dict[str, Any] | None:
-        answer = httpx.get(f"{url}/api/v1/runs", params={"project": "lab", "role": "reproduction"}, timeout=10)
-        answer.raise_for_status()
-        runs = [run for run in answer.json()["items"] if run["name"] == self.name]
-        return httpx.get(f"{url}/api/v1/runs/{runs[0]['id']}", timeout=10).raise_for_status().json() if runs else None
+    def _find_run(self, service: ServiceChild) -> dict[str, Any] | None:
+        runs = service.ask("GET", "/runs", params={"project": "lab", "role": "reproduction"})["items"]
+        found = next((run for run in runs if run["name"] == self.name), None)
+        return service.ask("GET", f"/runs/{found['id']}") if found else None
 
-    def _pending(self, url: str) -> bool:
-        channels = httpx.get(f"{url}/api/v1/channels", timeout=10).json()["items"]
-        deliveries = httpx.get(f"{url}/api/v1/channels/{channels[0]['id']}/deliveries", timeout=10).json()["items"]
+    def _pending(self, service: ServiceChild) -> bool:
+        channel = service.ask("GET", "/channels")["items"][0]["id"]
+        deliveries = service.ask("GET", f"/channels/{channel}/deliveries")["items"]
         return any(delivery["state"] == "pending" for delivery in deliveries)
 
     def _show_next(self, receiver: ChatReceiver, timeout: float) -> bool:
@@ -168,20 +186,19 @@ class Demo:
         lines.add_column(overflow="fold")
         for fact in data["facts"]:
             lines.add_row(fact["label"], escape(fact["text"]))
-        lines.add_row("Page", data["alert"]["url"])
         style = {"alert.firing": "red", "alert.updated": "yellow"}.get(message.body["type"], "green")
         words = Text(data["title"], style=f"bold {style}")
         self.console.print(Panel(Group(words, "", lines), title=message.body["type"], border_style=style))
+        self.console.print(f"  Page  {data['alert']['url']}", soft_wrap=True)  # whole, for the terminal to make a link
         seal = "signature verified" if message.genuine else "[red]signature wrong[/]"
         self.console.print(f"[green]✔[/] the chat receiver got {message.body['type']} ({seal})")
         return True
 
-    def _conclude(self, url: str, run: dict[str, Any]) -> list[str]:
-        answer = httpx.get(f"{url}/api/v1/alerts", params={"run": run["id"]}, timeout=10)
-        answer.raise_for_status()
-        found = complaints(self.messages, answer.json()["items"], healthy=self.healthy)
+    def _conclude(self, service: ServiceChild, run: dict[str, Any]) -> list[str]:
+        alerts = service.ask("GET", "/alerts", params={"run": run["id"]})["items"]
+        found = complaints(self.messages, alerts, healthy=self.healthy)
         for complaint in found:
-            self.console.print(f"[red]✘[/] {complaint}")
+            self.console.print(f"[red]✘[/] {escape(complaint)}")
         if not found:
             right = "nothing was alerted" if self.healthy else "the right alert was delivered"
             self.console.print(f"[green]✔[/] {right}; verdict: [bold]{run['verdict']}[/]")

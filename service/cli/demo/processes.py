@@ -16,37 +16,48 @@ from typing import Any
 
 import httpx
 
+SETTINGS = ("PACENOTE_", "JAX_", "XLA_")  # beginnings of variables that would change the demo
+
 
 class DemoError(RuntimeError):
     """The demo cannot go on; the message says why in one line."""
 
 
-def port_is_free(port: int) -> bool:
-    """Whether this process could listen on the loopback port."""
+def free_port(wanted: int) -> int:
+    """The loopback port, if this process could listen there; any free one for 0.
+
+    Raises:
+        OSError: it is in use, or not allowed.
+        OverflowError: there is no such port.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+        probe.bind(("127.0.0.1", wanted))
+        return int(probe.getsockname()[1])
 
 
 def _outside() -> dict[str, str]:
-    """The environment without what would send the demo elsewhere."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("PACENOTE_")}
+    """The environment without what would send the demo elsewhere: everything it says stays on loopback."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(SETTINGS) and not name.lower().endswith("_proxy")
+    }
 
 
 class Child:
-    """A child process in a session of its own, so that Ctrl-C reaches it only through us, in order."""
+    """A child process in a session of its own, so that Ctrl-C reaches it only through us, in order.
+
+    It ends with us in any case: it watches the pipe that is its stdin.
+    """
 
     def __init__(self, arguments: list[str], environment: Mapping[str, str], log: Path, *, read: bool = False) -> None:
         self.log = log
         self._file = log.open("ab")
         self.process = subprocess.Popen(
-            [sys.executable, *arguments],
+            [sys.executable, "-m", "service.cli.demo.child", *arguments],
             env={**_outside(), **environment},
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE if read else self._file,
             stderr=self._file,
             start_new_session=True,
@@ -61,6 +72,8 @@ class Child:
         except subprocess.TimeoutExpired:
             self.process.kill()
             status = self.process.wait()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
         self._file.close()
         return status
 
@@ -74,13 +87,16 @@ class ServiceChild(Child):
     """`pacenote serve` on its own SQLite file."""
 
     def __init__(self, folder: Path, port: int) -> None:
+        from service.settings import sqlite_url
+
         self.url = f"http://127.0.0.1:{port}"
+        self._http = httpx.Client(base_url=self.url, timeout=30, trust_env=False)  # no proxy leads to loopback
         environment = {
-            "PACENOTE_DATABASE_URL": f"sqlite:///{folder / 'pacenote.db'}",
+            "PACENOTE_DATABASE_URL": sqlite_url(folder / "pacenote.db"),
             "PACENOTE_ALLOW_PRIVATE_CHANNELS": "true",
             "PACENOTE_HOST": "127.0.0.1",
         }
-        super().__init__(["-m", "service.cli.main", "serve", "--port", str(port)], environment, folder / "service.log")
+        super().__init__(["service.cli.main", "serve", "--port", str(port)], environment, folder / "service.log")
 
     def wait_until_ready(self, timeout: float = 60.0) -> None:
         """Return once it answers.
@@ -90,14 +106,33 @@ class ServiceChild(Child):
         """
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                raise DemoError(f"The service ended at once: {self.last_words()}")
+            self.check()
             try:
-                if httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200:
+                if self._http.get("/readyz", timeout=5).status_code == 200:
                     return
             except httpx.TransportError:
                 time.sleep(0.1)
         raise DemoError(f"The service did not answer within {timeout:.0f} s: {self.last_words()}")
+
+    def check(self) -> None:
+        """Raise a DemoError if it has ended."""
+        if self.process.poll() is not None:
+            raise DemoError(f"The service ended with status {self.process.returncode}: {self.last_words()}")
+
+    def ask(self, method: str, path: str, **content: Any) -> Any:
+        """The JSON answer to a request below /api/v1.
+
+        Raises:
+            DemoError: no answer, or another than a good one.
+        """
+        try:
+            return self._http.request(method, f"/api/v1{path}", **content).raise_for_status().json()
+        except httpx.HTTPError as error:
+            raise DemoError(f"The service did not answer {method} {path} ({error}): {self.last_words()}") from error
+
+    def end(self, timeout: float = 20.0) -> int:
+        self._http.close()
+        return super().end(timeout)
 
 
 class TrainerChild(Child):
@@ -111,7 +146,7 @@ class TrainerChild(Child):
             "PACENOTE_SPOOL_DIR": str(folder / "spool"),
             "JAX_PLATFORMS": "cpu",
         }
-        arguments = ["-m", "reproduction.train", "--sharding", sharding, "--run", run, "--progress", "json"]
+        arguments = ["reproduction.train", "--sharding", sharding, "--run", run, "--progress", "json"]
         super().__init__(arguments, environment, folder / "trainer.log", read=True)
         self._reader = threading.Thread(target=self._read, name="trainer progress", daemon=True)
         self._reader.start()

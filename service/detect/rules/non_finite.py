@@ -25,7 +25,7 @@ def judge(findings: Findings) -> Judgement:
         if series is None or len(series) == 0:
             continue
         n += len(series)
-        bad = np.flatnonzero(~np.isfinite(series.values))
+        bad = findings.cache.non_finite(series)
         if len(bad):
             why = f"the first at step {int(series.steps[bad[0]]):,}, the newest at step {int(series.steps[bad[-1]]):,}"
             evidence.append(Evidence(f"non-finite values of {metric}", len(bad), "points", why))
@@ -33,8 +33,10 @@ def judge(findings: Findings) -> Judgement:
             start = _run_start(series, bad)
             hits.append((int(series.steps[start]), float(series.tokens[start]), metric, len(bad)))
     for metric, series in view.metrics.items():
-        bad = int((~np.isfinite(series.values)).sum())
-        if bad and metric != TRAIN and metric not in heldout_metrics(view):
+        if metric == TRAIN or metric in heldout_metrics(view):
+            continue
+        bad = len(findings.cache.non_finite(series))
+        if bad:
             evidence.append(Evidence(f"non-finite values of {metric}", bad, "points", "seen, but not a loss"))
     if not hits:
         state = "no" if n else "cannot tell"

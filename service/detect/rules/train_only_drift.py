@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from service.compare.gap import generalization_gap_change
 from service.detect import causes
-from service.detect.findings import Findings, current_gap, drift_now
+from service.detect.findings import Findings, current_gap, drift_now, left_own_offset
 from service.detect.gaps import TrainGap, shared_heldout
 from service.detect.heldout import HeldoutFinding
 from service.detect.judgement import Evidence, Judgement, State
@@ -43,7 +43,7 @@ def _memorizing(findings: Findings, train: TrainGap, held: HeldoutFinding) -> Ju
     steps, tokens = train_drift.onset_of(train, episode)
     total = generalization_gap_change(held.train, held.heldout)
     where = findings.view.reference_name or "the reference"
-    where = f"its own early offset from {where}" if episode.from_own_offset else where
+    where = f"its own early offset from {where}" if left_own_offset(train) else where
     summary = (
         f"Train loss sank {abs(now[0]):.3f} nats below {where} since step "
         f"{steps[0]:,} to {steps[1]:,}, while {held.metric} changed by {held.heldout.value:+.3f}: the model memorizes."

@@ -1,0 +1,191 @@
+"""What a thinned reference shows, block statistics against full resolution, and what judging costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.detect_runs import (
+    BLOCK,
+    BLOCKS,
+    DECLARED,
+    HELD,
+    LAST,
+    NOISE,
+    PER_STEP,
+    STEPS,
+    TOLERANCE,
+    Floats,
+    line,
+    quantiles,
+    rng_of,
+    wander,
+)  # fmt: skip
+from service.compare.align import Level, align, level
+from service.compare.gap import Blocks, block_gaps
+from service.detect.cache import LevelCache
+from service.detect.engine import RULES, Rule
+from service.detect.findings import TRAIN, Findings
+from service.detect.gaps import judge_blocks
+from service.detect.inputs import RunView, Segment, Series
+from service.detect.offset import place_of
+from service.detect.replay import prefix
+from service.detect.visible import visible_gaps
+
+SHIPPED = Path(__file__).parents[1] / "service/references/bundles/olmo3-7b/series/stage1.csv"
+ORDER_RULES = ("data_order", "replayed_batches")
+EVERY = 25  # steps between the logged points of the simulated run beside the thinned reference
+
+
+def table(part: int) -> None:
+    """Print these rows."""
+    visible(60 // part * 2)
+    full_resolution(max(20 // part, 4))
+    cost()
+
+
+def shipped() -> Series:
+    """The train loss of the shipped `olmo3-7b` reference."""
+    rows = pd.read_csv(SHIPPED)
+    rows = rows[rows["metric"] == TRAIN].drop_duplicates("step", keep="last").sort_values("step")
+    steps = rows["step"].to_numpy("int64")
+    return Series(steps, steps * PER_STEP, rows["value"].to_numpy("float64"))
+
+
+def visible(count: int) -> None:
+    """The stated smallest gaps against those that simulated runs beside simulated references of the same steps need."""
+    real = shipped()
+    late = real.steps > 2_000
+    fit = np.polynomial.Polynomial.fit(np.log(real.steps[late]), real.values[late], 10)
+
+    def truth(steps: Floats | np.ndarray[tuple[int], np.dtype[np.int64]]) -> Floats:
+        return np.asarray(fit(np.log(np.maximum(steps, 2_000))), np.float64)
+
+    stated = visible_gaps(level(real, "noisy"), DECLARED, PER_STEP)
+    assert stated is not None
+    windows = [*range(0, 50, 5), 49]
+    at = np.arange(EVERY, STEPS, EVERY)
+    needed = np.zeros((count, len(windows)))
+    for run_number in range(count):
+        rng = rng_of(13, run_number, "visible")
+        reference = level(
+            Series(real.steps, real.tokens, truth(real.steps) + rng.normal(0.0, NOISE, len(real))), "noisy"
+        )
+        noise = NOISE / np.sqrt(EVERY)  # of a block mean as if every step were logged
+        run = Series(at, at * PER_STEP, truth(at) + rng.normal(0.0, noise, len(at)))
+        blocks = block_gaps(align(run, reference), BLOCK)
+        blocks = replace(blocks, mean=blocks.mean + wander(rng, TOLERANCE / 3.75)[: len(blocks)])
+        place = place_of(blocks, reference.points)
+        for k, window in enumerate(windows):
+            inside = (place > stated.start[window]) & (place <= stated.end[window])
+            needed[run_number, k] = least_gap(blocks, inside, reference)
+    for k, window in enumerate(windows):
+        found = float(np.median(needed[:, k]))
+        line(
+            f"shipped reference, {stated.start[window]:.0%} to {stated.end[window]:.0%}: smallest gap",
+            "right within 20 %", f"{stated.half[window]:.4f} stated, {found:.4f} simulated",
+            f"ratio {stated.half[window] / found:.2f}; {stated.points[window]} points",
+        )  # fmt: skip
+
+
+def least_gap(blocks: Blocks, inside: np.ndarray[tuple[int], np.dtype[np.bool_]], reference: Level) -> float:
+    """The least gap through the marked blocks that is found before they end."""
+    first, end = int(np.flatnonzero(inside)[0]), int(np.flatnonzero(inside)[-1]) + 1
+    cut = Blocks(*(getattr(blocks, f.name)[:end] for f in fields(Blocks)))
+    low, high = 0.0, 0.3
+    for _ in range(9):
+        gap = (low + high) / 2.0
+        judged = judge_blocks(replace(cut, mean=cut.mean - gap * inside[:end]), DECLARED, reference.points)
+        found = any(e.side == "below" and e.alarm >= first for e in judged.episodes)
+        low, high = (low, gap) if found else (gap, high)
+    return high
+
+
+def full_resolution(count: int) -> None:
+    """Runs of 1.41M single steps: are their judgements those of the block statistics?"""
+    alarms, delays, missed = 0, list[float](), 0
+    steps = np.arange(1, STEPS + 1)
+    for i in range(count):
+        rng = rng_of(14, i, "full")
+        reference = Series(steps, steps * PER_STEP, rng.normal(2.0, NOISE, STEPS))
+        slow = np.repeat(wander(rng, TOLERANCE / 3.75), BLOCK)
+        slow = np.append(slow, np.full(STEPS - len(slow), slow[-1]))
+        offset = TOLERANCE * 2.0 / 3.0 * (0.0, 1.0, -1.0)[i % 3]
+        values = rng.normal(2.0, NOISE, STEPS) + slow + offset
+        base = level(reference, "noisy")
+
+        def judged(values: Floats, base: Level = base) -> list[tuple[str, int]]:
+            run = Series(steps, steps * PER_STEP, values)
+            return [(e.side, e.alarm) for e in judge_blocks(block_gaps(align(run, base), BLOCK), DECLARED,
+                                                            base.points).episodes]  # fmt: skip
+
+        alarms += bool(judged(values))
+        at = int(rng.uniform(0.05, 0.9) * STEPS)
+        sunk = [alarm for side, alarm in judged(values - 0.03 * (steps > at)) if side == "below"]
+        if sunk:
+            delays.append(100.0 * (LAST[min(sunk)] - at) / STEPS)
+        else:
+            missed += 1
+    line("full resolution, a third each without and with offset", "as by blocks", f"{alarms} in {count}")
+    line("  … drift of 0.03 nats: % of the run, median / max", "100 %; ≤ 0.2 / ≤ 2",
+         f"{count - missed} of {count}: {quantiles(delays, 50, 100)}")  # fmt: skip
+
+
+def cost() -> None:
+    """CPU time of this process, so that other work on the machine does not count."""
+    rng = rng_of(9, 0, "cost")
+    steps = np.arange(1, STEPS + 1)
+    tokens = steps * PER_STEP
+    evaluations = np.arange(1_000, STEPS, 1_000)
+
+    def run(seed: float) -> dict[str, Series]:
+        return {
+            TRAIN: Series(steps, tokens, 2.0 + rng.normal(seed, NOISE, STEPS)),
+            HELD: Series(evaluations, evaluations * PER_STEP, 2.6 + rng.normal(seed, 0.002, len(evaluations))),
+            "optim/learning_rate": Series(steps, tokens, np.full(STEPS, 3e-4)),
+            "throughput/tokens_per_second_per_device": Series(steps, tokens, rng.normal(1e4, 50.0, STEPS)),
+        }
+
+    view = RunView(run(0.0), run(0.0), {TRAIN: DECLARED}, [Segment(0, 0.0, 64), Segment(700_000, 1.0, 64)],
+                   heldout=HELD)  # fmt: skip
+    cache = LevelCache()
+    base = cache.get(TRAIN, view.reference[TRAIN])
+
+    def judge(view: RunView, rules: Sequence[Rule]) -> None:
+        found = Findings(view, cache)
+        for rule in rules:
+            rule.judge(found)
+
+    def again(rules: Sequence[Rule]) -> None:
+        cache.runs.clear()
+        cache.scans.clear()
+        judge(view, rules)
+
+    def drift() -> None:
+        judge_blocks(block_gaps(align(view.metrics[TRAIN], base), BLOCK), DECLARED, tokens)
+
+    backtest = min(cpu(drift) for _ in range(3)) / BLOCKS
+    line("cost, backtest of the drift charts", "≤ 0.1 ms per block", f"{backtest * 1e3:.3f} ms per block")
+    shared = [prefix(view, STEPS - BLOCK * k) for k in range(20, 0, -1)]
+    copied = [replace(v, metrics={m: Series(s.steps.copy(), s.tokens.copy(), s.values.copy())
+                                  for m, s in v.metrics.items()}) for v in shared[:6]]  # fmt: skip
+    quick = [rule for rule in RULES if rule.name not in ORDER_RULES]
+    for which, rules in (("all rules", RULES), ("without the two on batch order", quick)):
+        spent = min(cpu(lambda rules=rules: again(rules)) for _ in range(3))
+        line(f"cost, 1.4M steps from arrays: {which}", "≤ 0.3 s", f"{spent:.3f} s")
+        for name, views in (("the same arrays, longer", shared), ("other arrays that begin alike", copied)):
+            judge(views[0], rules)
+            spent = cpu(lambda views=views, rules=rules: [judge(v, rules) for v in views[1:]]) / (len(views) - 1)
+            line(f"  … one block more, {name}", "≤ 1 ms per block", f"{spent * 1e3:.2f} ms")
+
+
+def cpu(call: Callable[[], object]) -> float:
+    """Seconds of CPU that a call takes."""
+    start = time.process_time()
+    call()
+    return time.process_time() - start

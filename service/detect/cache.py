@@ -1,0 +1,190 @@
+"""What is kept between judgements of growing runs, and used again only where it would come out the same."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import TypeVar, cast
+
+import numpy as np
+
+from service.compare.align import Level, align, kind_of, level
+from service.compare.gap import (
+    STRIDE_POINTS,
+    Blocks,
+    RawBlocks,
+    combine,
+    no_blocks,
+    raw_blocks,
+    spread_so_far,
+    stride_of,
+    widened,
+)
+
+from .inputs import Floats, Ints, RunView, Series, Tolerance
+
+T = TypeVar("T")
+
+SCANS_PER_RUN = 8
+KEPT_RUNS = 4  # series of that many runs are held, so that what was seen before can be told from what was changed
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    series: Series
+    reference: Level
+    raw: RawBlocks
+    noise: Floats
+    stride: int
+    settled: int  # points of the series from which the stride is known
+
+
+@dataclass(slots=True)
+class LevelCache:
+    """Levels and tolerances of references, and block means of the newest runs. A reference is recognised as the same
+    object; a run by its points: blocks are kept as far as its series still begins with the points they were made of,
+    so a late point or a rewind costs the blocks after it and no more. Never changes an answer."""
+
+    levels: dict[str, tuple[Series, Level]] = field(default_factory=dict[str, tuple[Series, Level]])
+    tolerances: dict[str, tuple[tuple[object, ...], Tolerance]] = field(
+        default_factory=dict[str, tuple[tuple[object, ...], Tolerance]]
+    )
+    lock: Lock = field(default_factory=Lock, repr=False)
+    runs: OrderedDict[int, _Held] = field(default_factory=OrderedDict[int, _Held])
+    made: list[tuple[tuple[object, ...], object]] = field(default_factory=list[tuple[tuple[object, ...], object]])
+    scans: OrderedDict[tuple[str, int], tuple[Series, tuple[Ints, ...]]] = field(
+        default_factory=OrderedDict[tuple[str, int], tuple[Series, tuple[Ints, ...]]]
+    )
+    count: Iterator[int] = field(default_factory=itertools.count, repr=False)
+
+    def get(self, metric: str, reference: Series) -> Level:
+        """The local level of a reference series."""
+        held = self.levels.get(metric)
+        if held is None or held[0] is not reference:
+            held = (reference, level(reference, kind_of(metric)))
+            self.levels[metric] = held
+        return held[1]
+
+    def tolerance(self, metric: str, view: RunView, make: Callable[[], Tolerance]) -> Tolerance:
+        """What `make` gives; kept while reference, siblings and declared tolerances are the same objects."""
+        key = (view.reference.get(metric), view.tolerances.get(metric), *(s.get(metric) for s in view.siblings))
+        held = self.tolerances.get(metric)
+        if held is None or len(held[0]) != len(key) or any(a is not b for a, b in zip(held[0], key, strict=True)):
+            held = (key, make())
+            self.tolerances[metric] = held
+        return held[1]
+
+    def once(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
+        """What `make` gives for this key, whose parts are compared by identity or are plain numbers."""
+        for held, value in self.made:
+            if len(held) == len(key) and all(
+                a is b or (isinstance(a, float) and a == b) for a, b in zip(held, key, strict=True)
+            ):
+                return cast("T", value)
+        value = make()
+        self.made = [*self.made[-2 * KEPT_RUNS :], (key, value)]
+        return value
+
+    def blocks(self, run: Series, reference: Level, window: int) -> Blocks | None:
+        """`block_gaps(align(run, reference), window)`, equal to the last bit; new points cost what they are. None where
+        no point lies in the reference's range."""
+        with self.lock:
+            return self._blocks(run, reference, window)
+
+    def _blocks(self, run: Series, reference: Level, window: int) -> Blocks | None:
+        for key, held in reversed(self.runs.items()):
+            if held.reference is reference and _same_start(held.series, run):
+                found = self._grown(held, run, common_prefix(held.series, run), window)
+                if found is not None:
+                    del self.runs[key]
+                    return self._keep(key, found)
+        placed = align(run, reference)
+        if len(placed) == 0:
+            return None
+        stride = stride_of(placed.steps)
+        raw = raw_blocks(placed, widened(window, stride), stride)
+        settled = len(run) + 1  # the log's stride is taken from its first 64 points inside the reference
+        if len(placed) >= STRIDE_POINTS:
+            settled = int(np.searchsorted(run.steps, int(placed.steps[STRIDE_POINTS - 1]), side="right"))
+        held = _Held(run, reference, raw, spread_so_far(raw.sd) if len(raw) else raw.sd, stride, settled)
+        return self._keep(next(self.count), held)
+
+    def non_finite(self, series: Series) -> Ints:
+        """Indices of a series' values that are NaN or infinite."""
+        return self.scan("non-finite", series, _non_finite)[0]
+
+    def scan(self, name: str, series: Series, find: Callable[[Series, int], tuple[Ints, ...]]) -> tuple[Ints, ...]:
+        """`find(series, 0)`, looking at new points only where the series has grown. `find(series, start)` gives
+        ascending indices ≥ start of points that stand out; whether one does may depend on the point after it, no later
+        one."""
+        with self.lock:
+            key = next((k for k, (old, _) in reversed(self.scans.items()) if k[0] == name and _same_start(old, series)),
+                       (name, next(self.count)))  # fmt: skip
+            old, found = self.scans.pop(key, (None, ()))
+            start = 0 if old is None else max(common_prefix(old, series) - 1, 0)
+            later = find(series, start)
+            if start:
+                later = tuple(
+                    np.concatenate((f[: np.searchsorted(f, start)], new)) for f, new in zip(found, later, strict=True)
+                )
+            self.scans[key] = (series, later)
+            while len(self.scans) > SCANS_PER_RUN * KEPT_RUNS:
+                self.scans.popitem(last=False)
+            return later
+
+    def _keep(self, key: int, held: _Held) -> Blocks:
+        self.runs[key] = held
+        while len(self.runs) > KEPT_RUNS:
+            self.runs.popitem(last=False)
+        return combine(held.raw, held.noise if len(held.raw) else None)
+
+    def _grown(self, held: _Held, run: Series, same: int, window: int) -> _Held | None:
+        """The blocks of `run`, whose first `same` points are those of `held`; None where nothing can be used again."""
+        raw, base = held.raw, held.reference.points
+        if held.settled > same or raw.window != widened(window, held.stride):
+            return None
+        ends = ((raw.first_step - 1) // raw.window + 1) * raw.window
+        keep = int(np.searchsorted(ends, int(run.steps[same - 1]), side="right"))
+        if keep == 0:
+            return None
+        # One point more than the new blocks need: a point's pairing looks at the one before it.
+        start = int(np.searchsorted(run.steps, int(ends[keep - 1]), side="right")) - 1
+        tail = Series(run.steps[start:], run.tokens[start:], run.values[start:])
+        if not base[0] <= tail.tokens[0] <= base[-1]:
+            return None if np.any(tail.tokens <= base[-1]) else replace(held, series=run)
+        placed = align(tail, held.reference, first=1)
+        later = raw_blocks(placed, raw.window, held.stride) if len(placed) else no_blocks(raw.window)
+        joined = raw.joined(later, keep)
+        noise = held.noise[:keep]
+        if len(joined) > keep:
+            noise = np.concatenate((noise, spread_so_far(joined.sd, keep)))
+        return replace(held, series=run, raw=joined, noise=noise)
+
+
+def common_prefix(old: Series, new: Series) -> int:
+    """How many leading points two series share: steps, tokens and values, bit by bit."""
+    n = min(len(old), len(new))
+    pairs = ((old.steps, new.steps), (old.tokens, new.tokens), (old.values, new.values))
+    return min(_common(a[:n], b[:n]) for a, b in pairs)
+
+
+def _same_start(old: Series, new: Series) -> bool:
+    if len(old) == 0 or len(new) == 0 or old.steps[0] != new.steps[0]:
+        return False
+    return _common(old.values[:1], new.values[:1]) == 1
+
+
+def _non_finite(series: Series, start: int) -> tuple[Ints, ...]:
+    return (np.flatnonzero(~np.isfinite(series.values[start:])) + start,)
+
+
+def _common(old: Floats | Ints, new: Floats | Ints) -> int:
+    if len(old) == 0 or (old.ctypes.data == new.ctypes.data and old.strides == new.strides):
+        return len(old)
+    a: Ints = np.ascontiguousarray(old).view(np.int64)
+    b: Ints = np.ascontiguousarray(new).view(np.int64)
+    differ = a != b
+    return int(np.argmax(differ)) if differ.any() else len(old)

@@ -1,0 +1,150 @@
+"""Rule `downstream`: are the task accuracies those of the reference? The mean over the tasks first, then each task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from statistics import NormalDist
+
+import numpy as np
+
+from service.detect.findings import Findings
+from service.detect.inputs import Floats, Ints, Series
+from service.detect.judgement import Evidence, Judgement
+
+RULE = "downstream"
+MACRO = "downstream/mean/accuracy"
+ASSUMED = 0.005  # accuracy, of the mean over the tasks
+LEVEL = 0.01  # chance of any wrong "outside" in a run, over all its checkpoints and tasks
+IN_A_ROW = 2  # checkpoints that must say "outside"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Accuracies of one checkpoint less the reference's, (k,) by task, with standard errors; their mean and its own."""
+
+    step: int
+    tokens: float
+    difference: Floats
+    se: Floats
+    mean: float
+    mean_se: float
+
+
+def judge(findings: Findings) -> Judgement:
+    """`yes` when two checkpoints in a row lie outside: the mean, or one task, beyond its tolerance by more than chance
+    gives over all tasks and checkpoints; `no` when the 95 % interval of the mean lies inside; else `cannot tell`."""
+    tasks = _tasks(findings)
+    shared = [t for t in tasks if len(findings.view.reference.get(_metric(t), ()))]
+    if not tasks:
+        return _cannot(findings, "Cannot tell: the run has no accuracies of the reference's tasks.")
+    if not shared:
+        return _cannot(findings, "Cannot tell: the reference has no accuracies of these tasks; none are public, "
+                                 "or none were imported.")  # fmt: skip
+    points, tolerance, source = checkpoints(findings, shared)
+    if not points:
+        return _cannot(findings, "Cannot tell yet: no checkpoint at which all tasks were evaluated.")
+    single = tolerance * float(np.sqrt(len(shared)))
+    outside = [_outside(p, i, len(shared), tolerance, single) for i, p in enumerate(points)]
+    newest = points[-1]
+    low, high = newest.mean - 1.96 * newest.mean_se, newest.mean + 1.96 * newest.mean_se
+    told = f"The mean of {len(shared)} accuracies is {newest.mean:+.4f} from the reference's at step {newest.step:,}"
+    answer = partial(
+        Judgement, RULE, at_step=findings.at_step, value=newest.mean, interval=(low, high), unit="accuracy",
+        limit=tolerance, limit_source=source, n=len(points), evidence=_evidence(shared, newest, single),
+    )  # fmt: skip
+    repeated = set(outside[-1]).intersection(*outside[-IN_A_ROW:]) if len(points) >= IN_A_ROW else set[int]()
+    if repeated:
+        first = len(points) - 1
+        while first > 0 and outside[first - 1]:
+            first -= 1
+        names = ", ".join("the mean" if i < 0 else shared[i] for i in sorted(repeated))
+        before = points[max(first - 1, 0)]
+        return answer(
+            state="yes", summary=f"{told}; outside the tolerance: {names}.",
+            since_step=(before.step, points[first].step), since_tokens=(before.tokens, points[first].tokens),
+            next_checks=["Compare prompts, few-shot examples and scoring with the reference's evaluation.",
+                         "Where one task moved alone, look for its text in the training data."],
+        )  # fmt: skip
+    if -tolerance <= low and high <= tolerance and not outside[-1]:
+        return answer(state="no", summary=f"{told}, inside ±{tolerance:.3f}.")
+    summary = f"{told} ({low:+.4f} … {high:+.4f}): cannot tell whether inside ±{tolerance:.3f}."
+    return answer(state="cannot tell", summary=summary)
+
+
+def checkpoints(findings: Findings, tasks: list[str]) -> tuple[list[Checkpoint], float, str]:
+    """Every checkpoint with all tasks inside the reference's range; the tolerance of the mean, and its source."""
+    view = findings.view
+    declared = view.tolerances.get(MACRO)
+    runs = [view.metrics[_metric(t)] for t in tasks]
+    steps = runs[0].steps[np.isfinite(runs[0].values)]
+    for run in runs[1:]:
+        steps = np.intersect1d(steps, run.steps[np.isfinite(run.values)])
+    found: list[Checkpoint] = []
+    columns = [_beside(run, view.reference[_metric(t)], steps) for run, t in zip(runs, tasks, strict=True)]
+    for i, step in enumerate(steps.tolist()):
+        own = np.array([column[0][i] for column in columns])
+        base = np.array([column[1][i] for column in columns])
+        if not np.isfinite(base).all():
+            continue
+        items = np.array([max(view.tasks.get(t, 0), 1) for t in tasks], np.float64)
+        pooled = np.clip((own + base) / 2.0, 1.0 / (items + 2.0), 1.0 - 1.0 / (items + 2.0))
+        se = np.sqrt(2.0 * pooled * (1.0 - pooled) / items)
+        mean_se = float(np.sqrt((se**2).sum()) / len(tasks))
+        if declared is not None and declared.noise_sd:
+            # Measured on reruns over the same items: the items' own share of the error is not in the difference.
+            mean_se = declared.noise_sd
+            se = np.minimum(se, declared.noise_sd * np.sqrt(len(tasks)) * 1.5)
+        tokens = float(runs[0].tokens[np.searchsorted(runs[0].steps, step)])
+        found.append(Checkpoint(int(step), tokens, own - base, se, float((own - base).mean()), mean_se))
+    if declared is not None and declared.value > 0.0:
+        return found, declared.value, declared.source
+    return (
+        found,
+        ASSUMED,
+        "assumed: ±0.005 for the mean of the tasks; errors are binomial, the most they can be",
+    )
+
+
+def _beside(run: Series, reference: Series, steps: Ints) -> tuple[Floats, Floats]:
+    at = np.searchsorted(run.steps, steps)
+    good = np.isfinite(reference.values)
+    tokens, values = reference.tokens[good], reference.values[good]
+    if len(tokens) == 0:
+        return run.values[at], np.full(len(at), np.nan)
+    return run.values[at], np.interp(run.tokens[at], tokens, values, left=np.nan, right=np.nan)
+
+
+def _outside(point: Checkpoint, number: int, tasks: int, tolerance: float, single: float) -> list[int]:
+    """Tasks (-1: the mean) that lie outside at the checkpoint with this number, counted from 0.
+
+    The level is shared out over checkpoints as 6 / (pi² c²), so that it holds for any number of them, and over the
+    mean and the tasks alike (Bonferroni)."""
+    share = LEVEL * 6.0 / (np.pi**2 * (number + 1.0) ** 2) / (tasks + 1)
+    z = NormalDist().inv_cdf(1.0 - share / 2.0)
+    mean = [-1] if abs(point.mean) - z * point.mean_se > tolerance else []
+    apart: Ints = np.flatnonzero(np.abs(point.difference) - z * point.se > single)
+    return mean + [int(i) for i in apart]
+
+
+def _evidence(tasks: list[str], point: Checkpoint, single: float) -> list[Evidence]:
+    return [
+        Evidence(
+            f"accuracy of {task}", f"{value:+.4f} (±{1.96 * se:.4f})", "accuracy",
+            f"run minus reference, 95 %; ±{single:.3f} is allowed for one task",
+        )
+        for task, value, se in zip(tasks, point.difference.tolist(), point.se.tolist(), strict=True)
+    ]  # fmt: skip
+
+
+def _tasks(findings: Findings) -> list[str]:
+    view = findings.view
+    return [t for t in view.tasks if len(view.metrics.get(_metric(t), ()))]
+
+
+def _metric(task: str) -> str:
+    return f"downstream/{task}/accuracy"
+
+
+def _cannot(findings: Findings, summary: str) -> Judgement:
+    return Judgement(RULE, "cannot tell", findings.at_step, summary, unit="accuracy")

@@ -1,0 +1,118 @@
+"""Rule `evaluation_changed`: did the held-out loss jump by itself, for good, while the train loss stayed?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.compare.gap import Change, change
+from service.detect.findings import Findings
+from service.detect.heldout_gap import HeldoutGap, train_change
+from service.detect.judgement import Cause, Evidence, Judgement
+
+RULE = "evaluation_changed"
+SIDE = 3  # evaluations on each side of a jump; a one-off jump is back at the next one
+BASELINE = 20
+LIMIT_NOISE = 6.0  # the jump in sd of one gap
+LIMIT_TOLERANCE = 2.0
+ALONE = 0.5  # the train gap moved by surely less than this share of it
+TRAIN_BLOCKS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """The held-out gap jumps before evaluation `at`, by `held`; `train` moved by that much at the same time."""
+
+    at: int
+    held: Change
+    train: Change | None
+
+    @property
+    def alone(self) -> bool | None:
+        """Whether train surely stayed; None where that cannot be told."""
+        if self.train is None:
+            return None
+        most = abs(self.train.value) + 2.0 * self.train.se
+        if most < ALONE * abs(self.held.value):
+            return True
+        least = abs(self.train.value) - 2.0 * self.train.se
+        return None if least < ALONE * abs(self.held.value) else False
+
+
+def judge(findings: Findings) -> Judgement:
+    """`yes` while the gap stays where a jump put it that train did not share; `cannot tell` with few evaluations."""
+    held = findings.heldout_gap
+    if held is None:
+        summary = "Cannot tell: run and reference share no held-out loss."
+        return Judgement(RULE, "cannot tell", findings.at_step, summary, unit="nats")
+    limit = max(LIMIT_NOISE * float(held.noise[-1]), LIMIT_TOLERANCE * held.tolerance.value)
+    source = "six sd of one gap, or twice the held-out tolerance"
+    if len(held) < 2 * SIDE:
+        summary = f"Cannot tell yet: {len(held)} of {2 * SIDE} evaluations of {held.metric}."
+        return Judgement(RULE, "cannot tell", findings.at_step, summary, unit="nats", n=len(held))
+    jump = _newest_jump(findings, held)
+    if jump is None or jump.alone is False:
+        moved = "" if jump is None else f" It jumped by {jump.held.value:+.3f}, and the train loss moved with it."
+        return Judgement(
+            RULE, "no", findings.at_step, f"{held.metric} did not jump by itself.{moved}", unit="nats", limit=limit,
+            limit_source=source, n=len(held), evidence=findings.evidence(),
+        )  # fmt: skip
+    size, low, high = jump.held.value, *jump.held.interval
+    steps = (int(held.steps[jump.at - 1]), int(held.steps[jump.at]))
+    tokens = (float(held.tokens[jump.at - 1]), float(held.tokens[jump.at]))
+    told = f"{held.metric} jumped by {size:+.3f} nats between step {steps[0]:,} and {steps[1]:,}"
+    if jump.alone is None:
+        return Judgement(
+            RULE, "cannot tell", findings.at_step, f"{told}; cannot tell whether the train loss moved with it.",
+            value=size, interval=(low, high), unit="nats", limit=limit, limit_source=source, n=len(held),
+            evidence=findings.evidence(),
+        )  # fmt: skip
+    train = jump.train
+    assert train is not None
+    evidence = [*findings.evidence(), Evidence("train change at the jump", train.value, "nats", "it stayed")]
+    return Judgement(
+        RULE, "yes", findings.at_step, f"{told} and stayed there, while the train loss did not move.", steps, tokens,
+        size, (low, high), "nats", limit, source, len(held), evidence, _causes(findings, steps),
+        ["Compare the evaluation set, its tokenization and the evaluator's code before and after.",
+         "Evaluate a checkpoint from before the jump with today's evaluator: the difference is the evaluator's."],
+    )  # fmt: skip
+
+
+def _newest_jump(findings: Findings, held: HeldoutGap) -> Jump | None:
+    """The newest lasting jump: the three evaluations on each side lie apart by more than the limit, and so do the
+    newest evaluations from those before it."""
+    n, gap = len(held), held.gap
+    windows = np.sort(np.lib.stride_tricks.sliding_window_view(gap, SIDE), axis=1)
+    middle, low, high = windows[:, SIDE // 2], windows[:, 0], windows[:, -1]
+    at = np.arange(SIDE, n - SIDE + 1)
+    step = middle[at] - middle[at - SIDE]
+    limit = np.maximum(LIMIT_NOISE * held.noise[at], LIMIT_TOLERANCE * held.tolerance.value)
+    # Every evaluation after it is on its side of the middle: what reverts at once is no change.
+    centre = (middle[at] + middle[at - SIDE]) / 2.0
+    stays = np.where(step > 0, low[at] > centre, high[at] < centre)
+    candidates = at[(np.abs(step) > limit) & stays]
+    if len(candidates) == 0:
+        return None
+    first, i = int(candidates[0]), int(candidates[-1])
+    original = float(np.median(gap[max(first - BASELINE, 0) : first]))
+    if abs(float(middle[-1]) - original) < 0.5 * limit[-1]:
+        return None  # put right again
+    while i - 1 in candidates:  # around one jump several places pass
+        i -= 1
+    moved = change(gap[max(i - BASELINE, 0) : i], gap[i:][-BASELINE:], float(held.noise[i]))
+    size = float(step[i - SIDE])
+    if abs(moved.value) < 0.5 * abs(size) or moved.value * size < 0.0:
+        return None
+    train = findings.train
+    before = int(held.steps[i - 1])
+    return Jump(i, moved, None if train is None else train_change(train, before, before, TRAIN_BLOCKS))
+
+
+def _causes(findings: Findings, steps: tuple[int, int]) -> list[Cause]:
+    restarts = [s.start_step for s in findings.view.segments[1:] if steps[0] - 1 <= s.start_step <= steps[1]]
+    causes = [Cause("another evaluation set, tokenization or evaluator", "likely", "held-out moved at once and alone")]
+    if restarts:
+        because = f"the trainer was started again at step {restarts[-1]:,}"
+        causes.insert(0, Cause("the evaluation changed with that restart", "likely", because))
+    return causes

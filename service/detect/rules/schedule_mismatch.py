@@ -1,0 +1,98 @@
+"""Rule `schedule_mismatch`: does the learning rate follow the reference's schedule?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from service.compare.align import Level, level
+from service.detect.findings import Findings
+from service.detect.inputs import Floats, Ints, Series
+from service.detect.judgement import Evidence, Judgement
+
+RULE = "schedule_mismatch"
+RATE = "optim/learning_rate"
+LIMIT = 0.02  # relative; counting steps from 0 or from 1 makes less from step 50 on
+POINTS = 2_000  # places of the run that are compared
+ENOUGH = 20
+SKIPPED = 0.0005  # of the largest reference rate: a rate that starts at zero has no ratio
+
+
+def judge(findings: Findings) -> Judgement:
+    """`yes` while the rate has been more than 2 % off for 20 compared points; `cannot tell` without either rate."""
+    run, reference = findings.view.metrics.get(RATE), reference_rate(findings)
+    if run is None or len(run) == 0 or reference is None:
+        which = "the run sends no" if run is None or len(run) == 0 else "the reference has no"
+        return Judgement(RULE, "cannot tell", findings.at_step, f"Cannot tell: {which} learning rate.")
+    steps, tokens, ratio = ratios(run, _base(findings, reference))
+    if len(ratio) < ENOUGH:
+        summary = f"Cannot tell yet: {len(ratio)} of {ENOUGH} points of the learning rate to compare."
+        return Judgement(RULE, "cannot tell", findings.at_step, summary, n=len(ratio))
+    off = np.abs(ratio - 1.0) > LIMIT
+    good = np.flatnonzero(~off)
+    first = int(good[-1]) + 1 if len(good) else 0
+    now = float(np.median(ratio[-ENOUGH:]))
+    evidence = [
+        Evidence("learning rate", float(run.values[-1]), "", "the run's newest"),
+        Evidence("ratio to the reference's", now, "", "median of the newest 20 compared points; 1 is the same"),
+    ]
+    if len(ratio) - first < ENOUGH:
+        summary = f"The learning rate follows the reference's ({now:.3f} of it)."
+        return Judgement(RULE, "no", findings.at_step, summary, value=now, limit=LIMIT, n=len(ratio), evidence=evidence,
+                         limit_source="2 %, either way")  # fmt: skip
+    since = ratio[first:]
+    together = "a rate that differs moves train and held-out together, below or above; it is no memorization"
+    evidence.append(Evidence("range of the ratio", f"{since.min():.3f} … {since.max():.3f}", "", together))
+    before = max(first - 1, 0)
+    return Judgement(
+        RULE, "yes", findings.at_step,
+        f"The learning rate is {now:.3f} of the reference's, off by more than 2 % since step {int(steps[first]):,}.",
+        (int(steps[before]), int(steps[first])), (float(tokens[before]), float(tokens[first])), now, None, "", LIMIT,
+        "2 %, either way", len(since), evidence + findings.evidence(),
+        next_checks=[
+            "Compare peak, warm-up, horizon and final fraction of the schedule with the reference's.",
+            "If the schedule is meant, expect train and held-out to move together.",
+        ],
+    )  # fmt: skip
+
+
+def reference_rate(findings: Findings) -> Series | None:
+    """The reference's learning rate over tokens: as logged, else by its schedule."""
+    logged = findings.view.reference.get(RATE)
+    if logged is not None and len(logged) > 1:
+        return logged
+    return findings.view.schedule
+
+
+def _base(findings: Findings, reference: Series) -> Level:
+    return findings.cache.once(("rate", reference), lambda: level(reference, "evaluation"))
+
+
+def ratios(run: Series, base: Level) -> tuple[Ints, Floats, Floats]:
+    """Steps, tokens and run / reference at up to 2,000 of the run's points and its newest ones, at equal tokens.
+
+    The places lie on a grid of points, so that new points leave the old ones where they are."""
+    width = 1
+    while len(run) // width > POINTS:
+        width *= 2
+    at = np.union1d(np.arange(0, len(run), width), np.arange(max(len(run) - ENOUGH, 0), len(run)))
+    if len(base.points) == 0:
+        return run.steps[:0], run.tokens[:0], run.values[:0]
+    tokens, values = run.tokens[at], run.values[at]
+    expected = np.interp(tokens, base.points, base.raw)
+    keep = np.isfinite(values) & (tokens >= base.points[0]) & (tokens <= base.points[-1])
+    keep &= expected > SKIPPED * float(base.raw.max())
+    # Within a step or two of a kink or a warm-up's first steps the rate moves by more than 2 % from step to step.
+    slack = _slack(base.points, base.raw, tokens)
+    ratio = values[keep] / expected[keep]
+    near = np.abs(ratio - 1.0) <= LIMIT + slack[keep]
+    ratio = np.where(near & (np.abs(ratio - 1.0) > LIMIT), 1.0, ratio)
+    return run.steps[at][keep], tokens[keep], ratio
+
+
+def _slack(points: Floats, rate: Floats, tokens: Floats) -> Floats:
+    """The relative difference of the reference's rate between its points on both sides of each token."""
+    right = np.clip(np.searchsorted(points, tokens), 1, len(points) - 1) if len(points) > 1 else np.zeros(0, np.int64)
+    if len(right) == 0:
+        return np.zeros(len(tokens))
+    low, high = rate[np.maximum(right - 2, 0)], rate[np.minimum(right + 1, len(points) - 1)]
+    return np.abs(high - low) / np.maximum(np.minimum(np.abs(low), np.abs(high)), 1e-300)

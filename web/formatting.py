@@ -17,6 +17,7 @@ RULES = {
     "train_only_drift": "Train-only drift",
     "repeated_rows": "Repeated rows",
     "non_finite": "Non-finite loss",
+    "heldout_regression": "Held-out regression",
 }
 FAMILIES = {"curve_and_data": "Curve and data", "stability": "Stability", "operation": "Operation"}
 

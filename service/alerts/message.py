@@ -14,11 +14,34 @@ Body = Mapping[str, Any]
 
 HEADLINES = {
     "repeated_rows": "training rows repeat",
+    "replayed_batches": "batches are replayed",
     "train_only_drift": "train loss sinks and held-out loss does not follow",
     "train_drift": "train loss has left the reference",
+    "heldout_regression": "held-out loss is worse than the reference's",
+    "improvement": "train and held-out loss are better than the reference's",
+    "downstream": "downstream accuracy differs from the reference's",
+    "evaluation_changed": "held-out loss moved by itself",
+    "definition_changed": "the loss is defined in another way since a restart",
+    "data_order": "the data come in another order than declared",
+    "schedule_mismatch": "the learning rate is not the reference's",
     "non_finite": "a loss is not finite",
+    "loss_spike": "the loss spiked",
+    "plateau": "the loss has stopped falling",
+    "throughput_changed": "the speed per device changed at a restart",
+    "tokens_missing": "steps or tokens are missing",
 }
-SEVERITIES = {"train_drift": "warning"}  # every other rule is critical
+WARNINGS = {  # every other rule is critical
+    "train_drift",
+    "improvement",
+    "evaluation_changed",
+    "schedule_mismatch",
+    "data_order",
+    "loss_spike",
+    "plateau",
+    "throughput_changed",
+    "tokens_missing",
+}
+IMPLIED = {"train_drift": {"train_only_drift", "improvement"}}  # said already by any of these, so left out of a title
 EVENTS = {"firing": "alert.firing", "joined": "alert.updated", "resolved": "alert.resolved"}
 WEIGHTS = ("shown", "likely", "possible")
 MAX_TITLE = 512
@@ -53,7 +76,7 @@ class AlertLabel:
 
 def severity_of(rules: Iterable[str]) -> str:
     """The severity of an alert that these rules joined: critical or warning."""
-    return "critical" if any(SEVERITIES.get(rule, "critical") == "critical" for rule in rules) else "warning"
+    return "warning" if all(rule in WARNINGS for rule in rules) else "critical"
 
 
 def headline(rule: str) -> str:
@@ -65,7 +88,8 @@ def title_of(run_name: str, rules: Sequence[str], judgements: Mapping[str, Body]
     """The alert in one line of at most 512 characters: run, what, since when."""
     since = _since(rules, judgements)
     when = f", since step {since['step'][0]:,}" if since else ""
-    return cut(f"{cut(run_name, MAX_NAME)}: {'; '.join(headline(rule) for rule in rules)}{when}", MAX_TITLE)
+    told = [headline(rule) for rule in rules if not IMPLIED.get(rule, set()) & set(rules)]
+    return cut(f"{cut(run_name, MAX_NAME)}: {'; '.join(told)}{when}", MAX_TITLE)
 
 
 def compose(

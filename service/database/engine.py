@@ -83,6 +83,7 @@ def _probe(path: Path) -> None:
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN IMMEDIATE")
+        connection.execute("CREATE TABLE probe (written INTEGER)")  # beginning alone succeeds on a read-only file
         connection.execute("ROLLBACK")
     except sqlite3.OperationalError as error:
         if "locked" not in str(error):  # another process is writing: then it can be written

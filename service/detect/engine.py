@@ -92,20 +92,25 @@ def verdict(judgements: Sequence[Judgement], reference: str = "", version: str =
         return Verdict(state, because, reference, version)
 
     yes = [j for j in judgements if j.state == "yes"]
-    for j in yes:
-        if j.rule in DIVERGED_RULES:
-            return answer("diverged", j.summary)
-    curve = [j for j in yes if FAMILY_OF_RULE.get(j.rule) == "curve_and_data"]
-    if curve:
-        return answer("drifting", " ".join(j.summary for j in curve))
+    diverged = [j for j in yes if j.rule in DIVERGED_RULES]
+    curve = [j for j in yes if FAMILY_OF_RULE.get(j.rule) == "curve_and_data" and j not in diverged]
+    if diverged or curve:
+        return answer("diverged" if diverged else "drifting", " ".join(j.summary for j in [*diverged, *curve]))
     drift = said.get(train_drift.RULE)
     if drift is None or drift.state == "cannot tell":
         return answer("not enough data", drift.summary if drift else f"{TRAIN} was not judged.")
     open_questions = [j for j in judgements if j.state == "cannot tell"]
-    proven = [said[r] for r in sorted(IDENTITY_RULES) if r in said and said[r].state == "no"]
+    proven = [said[r] for r in sorted(IDENTITY_RULES) if r in said and _shows_identity(said[r])]
     if not open_questions and len(proven) == len(IDENTITY_RULES):
         return answer("matching", "No rule sees a difference; data order, loss definition and recipe are shown equal.")
     because = "No rule sees a drift; that it is the same experiment (data order, definition, recipe) is not shown."
     if open_questions:
         because += " Not judged: " + ", ".join(j.rule for j in open_questions) + "."
     return answer("consistent", because)
+
+
+def _shows_identity(judgement: Judgement) -> bool:
+    """Whether something is shown equal: another data order is no fault, and yet not the same experiment."""
+    if judgement.rule == data_order.RULE:
+        return any(item.name == data_order.ORDER and item.value == "same" for item in judgement.evidence)
+    return judgement.state == "no"

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from sqlalchemy import and_, func, select
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from service.channels.sending import Sender
@@ -118,6 +119,12 @@ class _Task:
             self._awake.clear()
             try:
                 rest = self._work()
+            except (
+                DBAPIError
+            ) as error:  # the database's trouble: the place in our code says nothing, and it comes again
+                reason = " ".join(str(error.orig).split())
+                log.error("the %s task failed (%s); it goes on in %.0f s", self._name, reason, REST_AFTER_ERROR)
+                rest = REST_AFTER_ERROR
             except Exception:  # a task that dies would be missed by nobody
                 log.exception("the %s task failed; it goes on in %.0f s", self._name, REST_AFTER_ERROR)
                 rest = REST_AFTER_ERROR

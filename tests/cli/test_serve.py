@@ -7,6 +7,7 @@ import socket
 import sqlite3
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -124,6 +125,23 @@ def test_a_database_that_cannot_be_used(tmp_path: Path, case: str) -> None:
     assert one_line(result.output), result.output
     assert "very-secret" not in result.output
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_a_database_that_is_read_only(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = open_engine(url)
+    ensure_schema(engine)
+    engine.dispose()
+    connect = sqlite3.connect
+
+    def read_only(path: Path, **more: Any) -> sqlite3.Connection:
+        """As SQLite itself falls back to where it may not write; root, who runs tests, always may."""
+        return connect(f"file:{path}?mode=ro", uri=True, **more)
+
+    monkeypatch.setattr("service.database.engine.sqlite3.connect", read_only)
+    result = CliRunner().invoke(app, ["serve", "--port", "0", "--database-url", url])
+    assert result.exit_code == 2
+    assert one_line(result.output)
+    assert "readonly database" in result.output
 
 
 def test_a_postgresql_that_is_not_there_keeps_its_password(tmp_path: Path) -> None:

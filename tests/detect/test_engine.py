@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from service.detect.engine import FAMILY_OF_RULE, RULES, evaluate, verdict
 from service.detect.inputs import DeclaredData, RowReadings, RunView, Segment, Series, Tolerance
-from service.detect.judgement import Judgement
+from service.detect.judgement import Evidence, Judgement
 from service.detect.replay import judge_prefixes, prefix
 
 from .scenarios import HELD, TRAIN, lab, pair, step_change
@@ -56,8 +56,9 @@ def test_drift_without_repeats_rules_repeats_out():
     assert named.causes[-1].weight == "ruled out"
 
 
-def judgement(rule: str, state: str) -> Judgement:
-    return Judgement(rule, state, 1, f"{rule} says {state}.")  # type: ignore[arg-type]
+def judgement(rule: str, state: str, order: str = "same") -> Judgement:
+    evidence = [Evidence("order", order, "", "for the verdict")] if rule == "data_order" else []
+    return Judgement(rule, state, 1, f"{rule} says {state}.", evidence=evidence)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -80,6 +81,19 @@ def test_verdict_first_that_holds(said, expected):
     assert (found.reference, found.version) == ("olmo3-7b", "2")
     assert found.because
     assert verdict([]).state == "not enough data"
+
+
+def test_another_order_is_no_fault_and_yet_not_the_same_experiment():
+    quiet = {rule.name: "no" for rule in RULES} | {"definition": "no", "recipe": "no"}
+    assert verdict([judgement(r, s) for r, s in quiet.items()]).state == "matching"
+    assert verdict([judgement(r, s, order="different") for r, s in quiet.items()]).state == "consistent"
+
+
+def test_a_diverged_verdict_tells_the_drift_as_well():
+    said = [judgement("train_drift", "yes"), judgement("heldout_regression", "yes"), judgement("loss_spike", "yes")]
+    found = verdict(said)
+    assert found.state == "diverged"
+    assert found.because == "heldout_regression says yes. train_drift says yes."
 
 
 def test_every_rule_has_a_family_and_answers_in_json():

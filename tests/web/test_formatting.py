@@ -83,3 +83,11 @@ def test_ages() -> None:
     assert f.age(10 * 86400) == "10\u202fd ago"
     assert f.iso(0) == "1970-01-01T00:00:00Z"
     assert f.utc(0) == "1970-01-01 00:00 UTC"
+
+
+def test_times_of_a_broken_clock_are_written_too() -> None:
+    assert f.iso(1_796_004_025.9) == "2026-11-30T02:00:25Z"
+    assert f.utc(1_796_004_025.9) == "2026-11-30 02:00 UTC"
+    assert f.iso(1e300) == "9999-12-31T23:59:59Z"
+    assert f.iso(-1e300) == "0001-01-01T00:00:00Z"
+    assert f.utc(-1e300).endswith("00:00 UTC")

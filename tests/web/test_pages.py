@@ -32,7 +32,7 @@ def test_list_shows_verdict_progress_and_age(incident: World) -> None:
     page = incident.client.get("/").text
     text = text_of(page)
     assert f"/runs/{incident.run_id('v7x')}" in page
-    assert "Drifting" in text
+    assert "Diverged" in text  # held-out rises too
     assert "410k tokens · step 400 · 100.0\u202f%" in text
     assert re.search(r"1 open .*\d\u202fs ago|1 open .*now", text)
     assert "no data yet" in text
@@ -54,7 +54,7 @@ def test_run_page_answers_whether_it_is_the_same_run(incident: World) -> None:
     answer = incident.client.get(f"/runs/{incident.run_id('v7x')}")
     assert answer.status_code == 200
     text = text_of(answer.text)
-    assert "Is it still the same run? Drifting" in text
+    assert "Is it still the same run? Diverged" in text
     assert "No longer the same since step 101 103k tokens" in text
     assert re.search(r"Train gap −0\.3\d\d ± 0\.0\d\d nats tolerance ±0\.\d+", text)
     assert re.search(r"Held-out change \+0\.\d+ nats [^a-z]*to [^a-z]*, does not follow", text)

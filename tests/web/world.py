@@ -21,6 +21,7 @@ TOKENS_PER_STEP = 1024
 HOSTS, ROWS_PER_HOST = 4, 2
 POOL = 200  # rows that a host really reads, of the 800 that it should
 HELDOUT = "heldout/lab/ce_loss"
+RATE = "optim/learning_rate"
 TRAIN = "train/ce_loss"
 
 
@@ -104,8 +105,8 @@ class World:
         steps = list(range(first, last + 1))
         sunk = {step: max(step - 100, 0) * 0.0013 if double_shard else 0.0 for step in range(last + 1)}
         train = [self.curves[TRAIN][s] + float(noise[s]) - sunk[s] for s in steps]
-        rate = [0.002 * min(s / 20, 1.0) for s in steps]
-        self.send(segment, steps, {TRAIN: train, "optim/learning_rate": rate})  # type: ignore[dict-item]
+        rate = [self.curves[RATE][s] for s in steps]
+        self.send(segment, steps, {TRAIN: train, RATE: rate})  # type: ignore[dict-item]
         evaluated = [s for s in steps if s % 25 == 0]
         if evaluated:
             metrics: dict[str, list[float | str | None]] = {

@@ -13,7 +13,16 @@ from web import formatting
 Body = Mapping[str, Any]
 
 TONES = {"matching": "ok", "consistent": "ok", "drifting": "warn", "diverged": "bad"}
-RULES = ("repeated_rows", "train_only_drift", "train_drift", "non_finite")  # what tells most comes first
+RULES = (  # what tells most comes first
+    "repeated_rows",
+    "replayed_batches",
+    "train_only_drift",
+    "train_drift",
+    "heldout_regression",
+    "downstream",
+    "non_finite",
+)
+STATES = ("yes", "cannot tell", "no")
 WEIGHTS = ("shown", "likely", "possible", "ruled out")
 NOT_YET = "cannot tell yet"
 
@@ -82,8 +91,9 @@ def all_evidence(judgements: Mapping[str, Body]) -> list[Body]:
 
 
 def in_order(judgements: Mapping[str, Body]) -> list[Body]:
-    """The judgements, the most telling rule first."""
-    return [judgements[rule] for rule in sorted(judgements, key=_place)]
+    """The judgements: what is wrong, what cannot be told, what is right; in each the most telling rule first."""
+    by_rule = [judgements[rule] for rule in sorted(judgements, key=_place)]
+    return sorted(by_rule, key=lambda body: STATES.index(body["state"]) if body.get("state") in STATES else 0)
 
 
 def _place(rule: str) -> tuple[int, str]:

@@ -23,7 +23,7 @@ from tests.ingest.store_client import Store
 
 ROOT = Path(__file__).parents[2]
 SERVER = """
-import sys, threading, uvicorn
+import sys, threading, time, uvicorn
 from service.series import sealing
 from service.settings import Settings
 from service.worker.seal import seal_due
@@ -33,6 +33,7 @@ app = create_store(Settings(database_url=sys.argv[1]))
 def seal():
     while True:
         seal_due(app.state.context.engine)
+        time.sleep(0.002)  # a loop without a pause keeps the interpreter to itself
 threading.Thread(target=seal, daemon=True).start()
 uvicorn.run(app, fd=int(sys.argv[2]), log_level="critical")
 """

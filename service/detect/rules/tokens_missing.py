@@ -13,7 +13,7 @@ RULE = "tokens_missing"
 SKIPPED = "optim/skipped"
 RECENT = 1_000  # points of `optim/skipped` that are looked at
 LIMIT = 0.01  # share of steps
-REGULAR = 0.9  # of the points must lie one stride after the one before, or holes cannot be told from the log's own
+REGULAR = 0.99  # of the points must lie one stride after the one before, or holes cannot be told from the log's own
 MIN_POINTS = 100
 
 

@@ -8,7 +8,6 @@ pandas is imported by the first call that makes a frame; with pyarrow installed,
 
 from __future__ import annotations
 
-import email.utils
 import http.client
 import io
 import json
@@ -26,7 +25,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
-from trainer_hooks.connection import parse_address, parse_headers
+from trainer_hooks.connection import parse_address, parse_headers, retry_after
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -35,6 +34,7 @@ NAMESPACE = uuid.UUID("6b1f9a52-6c1e-5d0e-9b59-3f7c0d1a7e11")  # of run ids (doc
 METRICS_AT_ONCE = 50
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 FIRST_WAIT, LONGEST_WAIT = 0.25, 8.0
+LONGEST_ASKED = 60.0  # of a Retry-After
 SILENCE_SECONDS = 45.0  # the service says something every 15 s, if only that it is there
 Params = Sequence[tuple[str, str | int]]
 
@@ -244,7 +244,7 @@ class Client:
         except urllib.error.HTTPError as error:
             with error:
                 refused = ClientError(error.code, _detail(error))
-                refused.wait = _retry_after(error.headers.get("Retry-After"))  # type: ignore[attr-defined]
+                refused.wait = min(retry_after(error.headers.get("Retry-After")), LONGEST_ASKED)  # type: ignore[attr-defined]
             raise refused from None
 
 
@@ -349,20 +349,6 @@ def _quoted(run: str) -> str:
 
 def _back_off(failures: int, wait: float) -> float:
     return max(wait, random.uniform(0.5, 1.0) * min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(failures, 10)))
-
-
-def _retry_after(value: str | None) -> float:
-    """Seconds to wait, from a Retry-After of either form (RFC 9110, 10.2.3), at most a minute."""
-    if not value:
-        return 0.0
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
-        except (ValueError, TypeError):
-            return 0.0
-    return min(max(seconds, 0.0), 60.0)
 
 
 def _detail(error: urllib.error.HTTPError) -> str:

@@ -138,7 +138,7 @@ class Connection:
         return Answer(
             response.status,
             duplicate=fields.get("duplicate") is True,
-            retry_after=_retry_after(response.headers.get("Retry-After")),
+            retry_after=retry_after(response.headers.get("Retry-After")),
             detail=" ".join(detail.split())[:MAX_DETAIL],
         )
 
@@ -219,7 +219,7 @@ def _fields(content: bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", fields) if isinstance(fields, dict) else {}
 
 
-def _retry_after(value: str | None) -> float:
+def retry_after(value: str | None) -> float:
     """Seconds to wait, from a Retry-After of either form (RFC 9110, 10.2.3); 0 if there is none to be understood."""
     if not value:
         return 0.0

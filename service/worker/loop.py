@@ -119,9 +119,7 @@ class _Task:
             self._awake.clear()
             try:
                 rest = self._work()
-            except (
-                DBAPIError
-            ) as error:  # the database's trouble: the place in our code says nothing, and it comes again
+            except DBAPIError as error:  # the database's trouble: where in our code says nothing
                 reason = " ".join(str(error.orig).split())
                 log.error("the %s task failed (%s); it goes on in %.0f s", self._name, reason, REST_AFTER_ERROR)
                 rest = REST_AFTER_ERROR

@@ -194,6 +194,22 @@ def test_retries_are_bounded(monkeypatch: pytest.MonkeyPatch, bad: int, retries:
     assert waits == [7.0, 7.0], "as the service asked"
 
 
+@pytest.mark.parametrize(("asked", "least", "most"), [("86400", 60.0, 60.0), ("nan", 0.25, 0.5), ("soon", 0.25, 0.5)])
+def test_a_wait_is_a_bounded_number(monkeypatch: pytest.MonkeyPatch, asked: str, least: float, most: float) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(client_module.time, "sleep", waits.append)
+    handler = type("Handler", (Moody,), {"bad": 1, "retry_after": asked})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    try:
+        Client(f"http://127.0.0.1:{server.server_address[1]}", "", retries=1).runs()
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert len(waits) == 1
+    assert least <= waits[0] <= most
+
+
 def test_no_service(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module.time, "sleep", lambda seconds: None)
     with pytest.raises(ClientError, match="does not answer") as refused:

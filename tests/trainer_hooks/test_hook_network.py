@@ -117,7 +117,7 @@ def test_a_redirect_is_not_followed_but_shown(talker: Callable[[Talk], str]) -> 
     ("after", "seconds"), [("nan", 0.0), ("-5", 0.0), ("inf", 3600.0), ("9" * 400, 3600.0), ("x", 0)]
 )
 def test_retry_after_is_always_a_number_of_seconds(after: str, seconds: float) -> None:
-    assert connections._retry_after(after) == seconds
+    assert connections.retry_after(after) == seconds
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")

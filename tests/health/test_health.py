@@ -16,7 +16,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from service.app import create_app
 from service.database.engine import open_engine
-from service.database.migrate import ensure_schema
+from service.database.migrate import ensure_schema, head_revision
 from service.settings import Settings
 
 TOKEN = "a-token-of-twenty-three"
@@ -66,10 +66,10 @@ def is_problem(answer: Any) -> bool:
     )
 
 
-def test_ready(database_url: str) -> None:
+def test_ready(database_url: str, engine: Engine) -> None:
     with TestClient(create_app(Settings(database_url=database_url, worker=False))) as client:
         assert client.get("/healthz").json() == {"status": "ok"}
-        assert client.get("/readyz").json() == {"status": "ready", "revision": "0001"}
+        assert client.get("/readyz").json() == {"status": "ready", "revision": head_revision(engine)}
 
 
 def test_not_ready_on_another_revision(database_url: str, engine: Engine) -> None:

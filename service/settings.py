@@ -40,6 +40,9 @@ class Settings(BaseSettings):
     alert_clear_seconds: float = Field(
         default=60.0, ge=0.0, description="How long every rule must say no before an alert is resolved."
     )
+    secret_key: SecretStr | None = Field(
+        default=None, description="Base64 of 32 bytes that seals channel addresses and secrets in the database."
+    )
     allow_private_channels: bool = Field(
         default=False, description="Let channels send to loopback and private addresses, and over plain http."
     )

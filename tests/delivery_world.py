@@ -92,6 +92,12 @@ class DeliveryWorld:
             for name, value in values.items():
                 setattr(delivery, name, value)
 
+    def change_channel(self, channel_id: int, **values: Any) -> None:
+        with writing(self.engine) as session:
+            channel = session.get_one(Channel, channel_id)
+            for name, value in values.items():
+                setattr(channel, name, value)
+
     def failed(self, delivery_id: int) -> None:
         """One attempt was made and was the last."""
         with writing(self.engine) as session:

@@ -12,25 +12,30 @@ from sqlalchemy.orm import Session
 
 from service.channels import outbox
 from service.channels.attempt import attempt_at
+from service.channels.kind import ChannelKind
 from service.channels.kinds import KINDS
 from service.channels.outbox import Claim
-from service.channels.repository import ChannelRepository
-from service.channels.safety import UnsafeAddressError, check_url
+from service.channels.repository import ChannelRepository, ChannelRow
+from service.channels.safety import UnsafeAddressError
 from service.channels.schemas import (
     ChannelAnswer,
+    ChannelChange,
     ChannelList,
     CreatedChannel,
     DeliveryAnswer,
     DeliveryPage,
     NewChannel,
+    SecretChange,
     TestAnswer,
     channel_answer,
     delivery_answer,
 )
 from service.channels.sending import Sender
-from service.context import ContextDep
+from service.channels.vault import Vault, VaultError, vault_of
+from service.context import Context, ContextDep
 from service.database.engine import reading, writing
 from service.database.models import Channel
+from service.detect.engine import FAMILY_OF_RULE
 from service.errors import ConflictError, NotFoundError, field_error
 from service.runs.fields import rfc3339
 
@@ -42,63 +47,94 @@ def list_channels(context: ContextDep) -> ChannelList:
     """Every channel."""
     with reading(context.engine) as session:
         found = ChannelRepository(session).all()
-        return ChannelList(items=[channel_answer(channel, project) for channel, project in found])
+        return ChannelList(items=[channel_answer(row, context.settings) for row in found])
 
 
 @router.post("/channels", operation_id="create_channel", status_code=201)
 def create_channel(context: ContextDep, body: NewChannel) -> CreatedChannel:
     """Make a channel. Its secret is in this answer and never shown again."""
+    kind = KINDS[body.kind]
     try:
-        check_url(body.url, allow_private=context.settings.allow_private_channels)
+        kind.check(body.url, allow_private=context.settings.allow_private_channels)
     except UnsafeAddressError as error:
         raise field_error("body.url", str(error)) from error
-    try:
-        secret = KINDS[body.kind].secret(body.secret)
-    except ValueError as error:
-        raise field_error("body.secret", str(error)) from error
+    secret = _secret(kind, body.secret)
+    vault = _vault(context)
     with writing(context.engine) as session:
-        repository = ChannelRepository(session)
-        project = repository.project(body.project) if body.project is not None else None
-        if body.project is not None and project is None:
-            raise field_error("body.project", f"there is no project {body.project}; GET /api/v1/projects lists them")
         channel = Channel(
             uuid=uuid4(),
             name=body.name,
-            kind=body.kind,
-            url=body.url,
-            secret=secret,
-            project_id=project.id if project else None,
+            kind=kind.name,
+            url=vault.seal(body.url),
+            secret=None if secret is None else vault.seal(secret),
+            min_severity=body.min_severity,
             enabled=True,
+            failures=0,
             created_at=time.time(),
         )
+        _limit(session, channel, body)
         session.add(channel)
-        try:
-            session.flush()
-        except IntegrityError as error:
-            taken = f"There is a channel named {body.name} already. Choose another name, or delete it."
-            raise ConflictError(taken) from error
-        return CreatedChannel(**dict(channel_answer(channel, body.project)), secret=secret)
+        _flush_named(session, body.name)
+        answer = channel_answer(_channel(session, channel.uuid), context.settings)
+        return CreatedChannel(**dict(answer), secret=secret)
 
 
 @router.get("/channels/{channel_id}", operation_id="read_channel")
 def read_channel(context: ContextDep, channel_id: UUID) -> ChannelAnswer:
     """One channel."""
     with reading(context.engine) as session:
-        return channel_answer(*_channel(session, channel_id))
+        return channel_answer(_channel(session, channel_id), context.settings)
+
+
+@router.patch("/channels/{channel_id}", operation_id="change_channel")
+def change_channel(context: ContextDep, channel_id: UUID, body: ChannelChange) -> ChannelAnswer:
+    """Rename a channel, switch it on or off, or change which alerts it gets. Kind and address stay: add another one."""
+    given = body.model_fields_set
+    with writing(context.engine) as session:
+        channel = _channel(session, channel_id).channel
+        if "name" in given:
+            channel.name = body.name
+        if "enabled" in given:
+            channel.enabled = body.enabled
+            if body.enabled:
+                channel.failures, channel.paused_until = 0, None
+        if "min_severity" in given:
+            channel.min_severity = body.min_severity
+        _limit(session, channel, body)
+        _flush_named(session, channel.name)
+        return channel_answer(_channel(session, channel_id), context.settings)
+
+
+@router.post("/channels/{channel_id}/secret", operation_id="rotate_channel_secret")
+def rotate_channel_secret(context: ContextDep, channel_id: UUID, body: SecretChange) -> CreatedChannel:
+    """Give a channel a new secret, shown in this answer alone. Both sign until the overlap ends."""
+    vault = _vault(context)
+    with writing(context.engine) as session:
+        channel = _channel(session, channel_id).channel
+        kind = KINDS[channel.kind]
+        secret = _secret(kind, body.secret)
+        if secret is None:
+            raise ConflictError(f"Channels of kind {channel.kind} have no secret: their address is the secret.")
+        channel.previous_secret = channel.secret
+        channel.previous_until = time.time() + 3600.0 * body.overlap_hours
+        channel.secret = vault.seal(secret)
+        session.flush()
+        answer = channel_answer(_channel(session, channel_id), context.settings)
+        return CreatedChannel(**dict(answer), secret=secret)
 
 
 @router.delete("/channels/{channel_id}", operation_id="delete_channel", status_code=204)
 def delete_channel(context: ContextDep, channel_id: UUID) -> None:
     """Remove a channel, the messages that wait for it, and the record of what it was sent."""
     with writing(context.engine) as session:
-        ChannelRepository(session).delete(_channel(session, channel_id)[0])
+        ChannelRepository(session).delete(_channel(session, channel_id).channel)
 
 
 @router.post("/channels/{channel_id}/test", operation_id="test_channel")
 def test_channel(context: ContextDep, channel_id: UUID) -> TestAnswer:
     """Send a test message now, once. If it arrives, a channel that a 410 had disabled is enabled again."""
     with reading(context.engine) as session:
-        channel, _ = _channel(session, channel_id)
+        channel = _channel(session, channel_id).channel
     now = time.time()
     message = {
         "type": "channel.test",
@@ -107,11 +143,14 @@ def test_channel(context: ContextDep, channel_id: UUID) -> TestAnswer:
         "summary": ["Alerts about runs will be sent here."],
         "facts": [{"label": "Service", "text": context.settings.base_url}],
     }
-    claim = Claim(0, str(uuid4()), channel.id, channel.kind, channel.url, channel.secret, message, now)
-    attempt = attempt_at(Sender(allow_private=context.settings.allow_private_channels), claim)
-    if attempt.delivered and not channel.enabled:
+    previous = channel.previous_secret if (channel.previous_until or 0.0) > now else None
+    claim = Claim(0, str(uuid4()), channel.id, channel.kind, channel.url, channel.secret, message, now, previous)
+    sender = Sender(allow_private=context.settings.allow_private_channels)
+    attempt = attempt_at(sender, _vault(context), claim)
+    if attempt.delivered and (not channel.enabled or channel.failures):
         with writing(context.engine) as session:
-            _channel(session, channel_id)[0].enabled = True
+            known = _channel(session, channel_id).channel
+            known.enabled, known.failures, known.paused_until = True, 0, None
     return TestAnswer(
         delivered=attempt.delivered, seconds=attempt.seconds, status=attempt.status, error=attempt.failure
     )
@@ -127,7 +166,7 @@ def list_channel_deliveries(
     """What was sent to a channel or waits for it, with every attempt, the newest first."""
     with reading(context.engine) as session:
         repository = ChannelRepository(session)
-        rows, following = repository.deliveries(_channel(session, channel_id)[0].id, cursor, limit)
+        rows, following = repository.deliveries(_channel(session, channel_id).channel.id, cursor, limit)
         attempts = repository.attempts([row.delivery.id for row in rows])
         items = [delivery_answer(row, attempts[row.delivery.id]) for row in rows]
         return DeliveryPage(items=items, next_cursor=following)
@@ -147,6 +186,7 @@ def replay_delivery(context: ContextDep, delivery_id: UUID) -> DeliveryAnswer:
                 "A test message that arrives enables it again."
             )
         outbox.replay(row.delivery, time.time())
+        row.channel.failures, row.channel.paused_until = 0, None
         answer = delivery_answer(row, repository.attempts([row.delivery.id])[row.delivery.id])
         run = row.delivery.payload["run"]
         notice = {"alert": str(row.alert.uuid), "run": run["id"], "project": run["project"], "change": "replayed"}
@@ -154,8 +194,49 @@ def replay_delivery(context: ContextDep, delivery_id: UUID) -> DeliveryAnswer:
     return answer
 
 
-def _channel(session: Session, uuid: UUID) -> tuple[Channel, str | None]:
+def _channel(session: Session, uuid: UUID) -> ChannelRow:
     found = ChannelRepository(session).by_uuid(uuid)
     if found is None:
         raise NotFoundError(f"There is no channel {uuid}. GET /api/v1/channels lists the channels.")
     return found
+
+
+def _limit(session: Session, channel: Channel, body: NewChannel | ChannelChange) -> None:
+    """Which alerts the channel gets, as far as `body` says anything of it."""
+    repository, given = ChannelRepository(session), body.model_fields_set
+    if "project" in given:
+        project = repository.project(body.project) if body.project is not None else None
+        if body.project is not None and project is None:
+            raise field_error("body.project", f"there is no project {body.project}; GET /api/v1/projects lists them")
+        channel.project_id = project.id if project else None
+    if "run" in given:
+        run = repository.run(body.run) if body.run is not None else None
+        if body.run is not None and run is None:
+            raise field_error("body.run", f"there is no run {body.run}; GET /api/v1/runs lists them")
+        channel.run_id = run.id if run else None
+    if "rules" in given:
+        unknown = sorted(set(body.rules or ()) - set(FAMILY_OF_RULE))
+        if unknown:
+            raise field_error("body.rules", f"there is no rule {unknown[0]}; there are: {', '.join(FAMILY_OF_RULE)}")
+        channel.rules = None if body.rules is None else list(dict.fromkeys(body.rules))
+
+
+def _secret(kind: ChannelKind, given: str | None) -> str | None:
+    try:
+        return kind.secret(given)
+    except ValueError as error:
+        raise field_error("body.secret", str(error)) from error
+
+
+def _vault(context: Context) -> Vault:
+    try:
+        return vault_of(context.settings)
+    except VaultError as error:
+        raise ConflictError(f"Secrets cannot be kept: {error}.") from error
+
+
+def _flush_named(session: Session, name: str) -> None:
+    try:
+        session.flush()
+    except IntegrityError as error:
+        raise ConflictError(f"There is a channel named {name} already. Choose another name, or delete it.") from error

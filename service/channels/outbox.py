@@ -6,30 +6,36 @@ themselves. Messages of one alert to one channel go out in order: a later one wa
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from sqlalchemy import ColumnElement, and_, exists, func, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from service.channels.sending import Reply
-from service.database.models import Channel, Delivery, DeliveryAttempt
+from service.database.models import Channel, Delivery, DeliveryAttempt, Run
 
 # Seconds from one attempt to the next, as Standard Webhooks 1.0.0 recommends; after the last one a message has failed.
 SCHEDULE = (5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
 JITTER = 0.1  # of a wait, added at random
 LONGEST_WAIT = 86400.0  # seconds; whatever Retry-After says
 GONE = 410
+THROTTLED = (408, 429)
+BREAK_AFTER = 5  # failures in a row after which a channel rests
+FIRST_REST, LONGEST_REST = 60.0, 3600.0  # seconds; each further failure doubles the rest
+SEVERITIES = ("info", "warning", "critical")
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One message to send now. `until` is when the claim lapses (unix seconds)."""
+    """One message to send now, with address and secrets as the vault keeps them. `until`: when the claim lapses (unix
+    seconds)."""
 
     delivery_id: int
     message_id: str
@@ -39,6 +45,7 @@ class Claim:
     secret: str | None
     message: Mapping[str, Any]
     until: float
+    previous: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +77,18 @@ def enqueue(
     session: Session, alert_id: int, number: int, project_id: int, message: Mapping[str, Any], now: float
 ) -> int:
     """Write the message of an alert's change for every channel that wants it; how many there are."""
-    wanting = select(Channel.id).where(
-        Channel.enabled, or_(Channel.project_id.is_(None), Channel.project_id == project_id)
+    run_uuid = UUID(message["run"]["id"])
+    wanting = (
+        select(Channel)
+        .outerjoin(Run, Run.id == Channel.run_id)
+        .where(
+            Channel.enabled,
+            or_(Channel.project_id.is_(None), Channel.project_id == project_id),
+            or_(Channel.run_id.is_(None), Run.uuid == run_uuid),
+        )
     )
-    ids = list(session.scalars(wanting))
+    alert = message["alert"]
+    ids = [channel.id for channel in session.scalars(wanting) if routed(channel, alert["severity"], alert["rules"])]
     for channel_id in ids:
         session.add(
             Delivery(
@@ -89,6 +104,14 @@ def enqueue(
             )
         )
     return len(ids)
+
+
+def routed(channel: Channel, severity: str, rules: Sequence[str]) -> bool:
+    """Whether a channel wants an alert of this severity that these rules joined. An alert that came to it once keeps
+    coming: rules are never taken from an alert, and none lowers its severity."""
+    if SEVERITIES.index(severity) < SEVERITIES.index(channel.min_severity):
+        return False
+    return channel.rules is None or any(rule in channel.rules for rule in rules)
 
 
 def is_due(session: Session, now: float, busy: Collection[int]) -> bool:
@@ -121,6 +144,7 @@ def claim(session: Session, now: float, lease: float, busy: Collection[int], lim
                 channel.secret,
                 delivery.payload,
                 until,
+                channel.previous_secret if (channel.previous_until or 0.0) > now else None,
             )
         )
     return claims
@@ -139,7 +163,9 @@ def _due(now: float, busy: Collection[int]) -> ColumnElement[bool]:
         Delivery.next_attempt_at <= now,
         or_(Delivery.claimed_until.is_(None), Delivery.claimed_until < now),
         Delivery.channel_id.not_in(list(busy)),
-        Delivery.channel_id.in_(select(Channel.id).where(Channel.enabled)),
+        Delivery.channel_id.in_(
+            select(Channel.id).where(Channel.enabled, or_(Channel.paused_until.is_(None), Channel.paused_until <= now))
+        ),
         ~waits,
     )
 
@@ -173,6 +199,7 @@ def record(
         )
     )
     ended = attempt.at + attempt.seconds
+    _count(session, claimed.channel_id, attempt, ended)
     if attempt.delivered:
         delivery.state, delivery.delivered_at, delivery.claimed_until = "delivered", ended, None
         return delivery
@@ -192,7 +219,25 @@ def record(
 
 
 def retry_after(reply: Reply, now: float) -> float:
-    """Seconds that a receiver asks to wait, 0 if it does not ask or cannot be understood."""
+    """Seconds that a receiver asks to wait, 0 if it does not ask or cannot be understood.
+
+    `Retry-After` as RFC 9110 has it, or `retry_after` in the JSON body of a 429, which is Discord's own form.
+    """
+    return max(_header_wait(reply, now), _body_wait(reply))
+
+
+def _body_wait(reply: Reply) -> float:
+    if reply.status != THROTTLED[1]:
+        return 0.0
+    try:
+        asked = json.loads(reply.body)["retry_after"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return 0.0
+    usable = isinstance(asked, int | float) and not isinstance(asked, bool) and asked > 0  # NaN is not
+    return min(float(asked), LONGEST_WAIT) if usable else 0.0
+
+
+def _header_wait(reply: Reply, now: float) -> float:
     value = reply.headers.get("retry-after", "").strip()
     if value.isascii() and value.isdigit():
         return min(float(value), LONGEST_WAIT)
@@ -208,6 +253,25 @@ def replay(delivery: Delivery, now: float) -> None:
     delivery.state = "pending"
     delivery.next_attempt_at = now
     delivery.delivered_at = None
+
+
+def _count(session: Session, channel_id: int, attempt: Attempt, ended: float) -> None:
+    """The circuit breaker: a receiver that fails again and again is left alone, then tried with one message.
+
+    An answer that refuses one message (4xx) says nothing about the others.
+    """
+    channel = session.scalars(select(Channel).where(Channel.id == channel_id).with_for_update()).one_or_none()
+    if channel is None:
+        return
+    status = attempt.status
+    if status is not None and status < 500 and status not in THROTTLED:
+        if channel.failures or channel.paused_until is not None:
+            channel.failures, channel.paused_until = 0, None
+        return
+    channel.failures += 1
+    if channel.failures >= BREAK_AFTER:
+        rest = min(FIRST_REST * 2.0 ** min(channel.failures - BREAK_AFTER, 10), LONGEST_REST)
+        channel.paused_until = ended + rest
 
 
 def _disable(session: Session, channel_id: int) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy import Select, delete, select
 from sqlalchemy.orm import Session
 
-from service.database.models import Alert, Channel, Delivery, DeliveryAttempt, Project
+from service.database.models import Alert, Channel, Delivery, DeliveryAttempt, Project, Run
 from service.runs.cursor import decode, encode
 
 
@@ -22,22 +22,33 @@ class DeliveryRow:
     channel: Channel
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelRow:
+    """A channel with the slug of its project and the id of its run, None where it takes all."""
+
+    channel: Channel
+    project: str | None
+    run: UUID | None
+
+
 class ChannelRepository:
     """Channels by name and id, their deliveries by age."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
 
-    def all(self) -> list[tuple[Channel, str | None]]:
-        """Every channel with the slug of its project, by name."""
-        found = select(Channel, Project.slug).outerjoin(Project).order_by(Channel.name)
-        return [(channel, slug) for channel, slug in self.session.execute(found)]
+    def all(self) -> list[ChannelRow]:
+        """Every channel, by name."""
+        return [ChannelRow(*row) for row in self.session.execute(_channels().order_by(Channel.name))]
 
-    def by_uuid(self, uuid: UUID) -> tuple[Channel, str | None] | None:
-        """A channel with the slug of its project."""
-        found = select(Channel, Project.slug).outerjoin(Project).where(Channel.uuid == uuid)
-        row = self.session.execute(found).one_or_none()
-        return None if row is None else (row[0], row[1])
+    def by_uuid(self, uuid: UUID) -> ChannelRow | None:
+        """One channel."""
+        row = self.session.execute(_channels().where(Channel.uuid == uuid)).one_or_none()
+        return None if row is None else ChannelRow(*row)
+
+    def run(self, uuid: UUID) -> Run | None:
+        """The run with this id."""
+        return self.session.scalars(select(Run).where(Run.uuid == uuid)).one_or_none()
 
     def project(self, slug: str) -> Project | None:
         """The project with this slug."""
@@ -84,6 +95,14 @@ class ChannelRepository:
         for attempt in self.session.scalars(found):
             grouped[attempt.delivery_id].append(attempt)
         return grouped
+
+
+def _channels() -> Select[Channel, str, UUID]:
+    return (
+        select(Channel, Project.slug, Run.uuid)
+        .outerjoin(Project, Project.id == Channel.project_id)
+        .outerjoin(Run, Run.id == Channel.run_id)
+    )
 
 
 def _deliveries() -> Select[Delivery, Alert, Channel]:

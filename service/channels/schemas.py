@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Literal
 from uuid import UUID
@@ -9,9 +10,14 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.channels.kinds import KINDS
-from service.channels.repository import DeliveryRow
-from service.database.models import Channel, DeliveryAttempt
+from service.channels.names import KindName
+from service.channels.repository import ChannelRow, DeliveryRow
+from service.channels.vault import VaultError, vault_of
+from service.database.models import DeliveryAttempt
 from service.runs.fields import Time
+from service.settings import Settings
+
+Severity = Literal["info", "warning", "critical"]
 
 
 class NewChannel(BaseModel):
@@ -20,23 +26,59 @@ class NewChannel(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str = Field(min_length=1, max_length=256)
-    kind: Literal["webhook", "slack"]
+    kind: KindName
     url: str = Field(min_length=1, max_length=2048)
     secret: str | None = Field(
         default=None, max_length=256, description="Of a webhook: whsec_ and base64. Made by the service if left out."
     )
     project: str | None = Field(default=None, max_length=256)
+    run: UUID | None = Field(default=None, description="Only alerts of this run.")
+    rules: list[str] | None = Field(
+        default=None, min_length=1, max_length=64, description="Only alerts that one of these rules joined."
+    )
+    min_severity: Severity = Field(default="info", description="Only alerts at least this severe.")
+
+
+class ChannelChange(BaseModel):
+    """What to change of a channel; what is left out stays. A null takes a limit away."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(default="", min_length=1, max_length=256)
+    enabled: bool = True
+    project: str | None = Field(default=None, max_length=256)
+    run: UUID | None = None
+    rules: list[str] | None = Field(default=None, min_length=1, max_length=64)
+    min_severity: Severity = "info"
+
+
+class SecretChange(BaseModel):
+    """A new secret. The one before also signs for `overlap_hours`, so that the receiver can be changed meanwhile."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    secret: str | None = Field(default=None, max_length=256, description="Made by the service if left out.")
+    overlap_hours: float = Field(default=24.0, ge=0.0, le=24.0 * 30)
 
 
 class ChannelAnswer(BaseModel):
-    """A channel. `url` leaves out what must stay secret; `enabled` is false once a receiver has answered 410."""
+    """A channel. `url` leaves out what must stay secret; `enabled` is false once a receiver has answered 410.
+
+    `paused_until` is set while the circuit breaker holds messages back, after `failures` failed attempts in a row.
+    """
 
     id: UUID
     name: str
     kind: str
     url: str
     project: str | None
+    run: UUID | None
+    rules: list[str] | None
+    min_severity: str
     enabled: bool
+    failures: int
+    paused_until: Time | None
+    secret_overlap_until: Time | None
     created_at: Time
 
 
@@ -94,16 +136,29 @@ class DeliveryPage(BaseModel):
     next_cursor: str | None
 
 
-def channel_answer(channel: Channel, project: str | None) -> ChannelAnswer:
-    """A channel without its secrets; one of a kind that this version does not know shows no address."""
+def channel_answer(row: ChannelRow, settings: Settings) -> ChannelAnswer:
+    """A channel without its secrets; one that this version does not know or cannot open shows no address."""
+    channel, now = row.channel, time.time()
     kind = KINDS.get(channel.kind)
+    try:
+        shown = kind.shown(vault_of(settings).open(channel.url)) if kind else ""
+    except VaultError:
+        shown = ""
+    paused = channel.paused_until if (channel.paused_until or 0.0) > now else None
+    overlap = channel.previous_until if channel.previous_secret and (channel.previous_until or 0.0) > now else None
     return ChannelAnswer(
         id=channel.uuid,
         name=channel.name,
         kind=channel.kind,
-        url=kind.shown(channel.url) if kind else "",
-        project=project,
+        url=shown,
+        project=row.project,
+        run=row.run,
+        rules=channel.rules,
+        min_severity=channel.min_severity,
         enabled=channel.enabled,
+        failures=channel.failures,
+        paused_until=paused,
+        secret_overlap_until=overlap,
         created_at=channel.created_at,
     )
 

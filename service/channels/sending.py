@@ -37,7 +37,7 @@ class Sender:
     """Posts messages, each over a connection of its own. Any thread may use it."""
 
     def __init__(self, *, allow_private: bool, timeout: float = TIMEOUT) -> None:
-        self._allow_private = allow_private
+        self.allow_private = allow_private
         self._timeout = timeout
         self._tls = httpx.create_ssl_context()
         self._sockets: set[socket.socket] = set()
@@ -52,7 +52,7 @@ class Sender:
         deadline = time.monotonic() + self._timeout
         backend = _PinnedBackend(self, deadline)
         try:
-            parsed = check_url(url, allow_private=self._allow_private)
+            parsed = check_url(url, allow_private=self.allow_private)
             target = httpcore.URL(
                 scheme=parsed.raw_scheme, host=parsed.raw_host, port=parsed.port, target=parsed.raw_path
             )
@@ -84,7 +84,7 @@ class Sender:
             OSError: none answers.
         """
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        usable = [entry for entry in found if self._allow_private or is_public(str(entry[4][0]))]
+        usable = [entry for entry in found if self.allow_private or is_public(str(entry[4][0]))]
         if not usable:
             raise UnsafeAddressError(f"leads to a refused one: {refusal(str(found[0][4][0]))}")
         failure: OSError | None = None

@@ -13,7 +13,7 @@ import msgspec
 from standardwebhooks import Webhook
 
 from service.alerts.message import cut
-from service.channels.kind import Post
+from service.channels.kind import HttpKind, Outgoing, Post
 
 PREFIX = "whsec_"
 SECRET_BYTES = (24, 64)  # what the specification allows
@@ -22,8 +22,8 @@ TEXT_LIMITS = (2000, 400, 100)  # characters of any one text, tried in turn unti
 OPTIONAL = ("judgements", "next_checks", "evidence", "summary", "facts")  # left out in this order if it still does not
 
 
-class StandardWebhook:
-    """Posts {type, timestamp, data}, signed with the channel's secret."""
+class StandardWebhook(HttpKind):
+    """Posts {type, timestamp, data}, signed with the channel's secret, and the one before while both are in use."""
 
     name = "webhook"
 
@@ -42,16 +42,21 @@ class StandardWebhook:
         address, mark, _ = url.partition("#")[0].partition("?")
         return f"{address}?…" if mark else address
 
-    def write(self, message: Mapping[str, Any], message_id: str, now: float, secret: str | None) -> Post:
-        assert secret is not None
-        body = _fitted(message)
-        at = datetime.fromtimestamp(now, UTC)
+    def payload(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        return msgspec.json.decode(_fitted(message))
+
+    def write(self, outgoing: Outgoing) -> Post:
+        assert outgoing.secret is not None
+        body = _fitted(outgoing.message)
+        at = datetime.fromtimestamp(outgoing.now, UTC)
+        secrets_in_use = [outgoing.secret, *([outgoing.previous] if outgoing.previous else [])]
+        signatures = [Webhook(secret).sign(outgoing.message_id, at, body.decode()) for secret in secrets_in_use]
         headers = {
             "content-type": "application/json",
             "user-agent": "pacenote",
-            "webhook-id": message_id,
-            "webhook-timestamp": str(int(now)),
-            "webhook-signature": Webhook(secret).sign(message_id, at, body.decode()),
+            "webhook-id": outgoing.message_id,
+            "webhook-timestamp": str(int(outgoing.now)),
+            "webhook-signature": " ".join(signatures),
         }
         return Post(headers, body)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
+from service.channels.names import KindName, SeverityName
 from service.cli.opening import database_trouble, open_context, read_settings
 from service.cli.output import fail, make_table, plain_console
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 EXAMPLE_ADD = "Example: pacenote channel add team slack https://hooks.slack.com/services/T0/B0/key --project olmo3-7b"
 EXAMPLE_LIST = "Example: pacenote channel list"
 EXAMPLE_TEST = "Example: pacenote channel test team"
+EXAMPLE_SWITCH = "Example: pacenote channel switch team --off"
+EXAMPLE_ROTATE = "Example: pacenote channel rotate on-call --overlap-hours 48"
 EXAMPLE_REMOVE = "Example: pacenote channel remove team"
 
 Url = Annotated[str | None, typer.Option("--database-url", help="By default PACENOTE_DATABASE_URL.")]
@@ -29,9 +32,12 @@ Name = Annotated[str, typer.Argument(help="Name of the channel.")]
 
 def add(
     name: Name,
-    kind: Annotated[Literal["webhook", "slack"], typer.Argument(help="How messages are written.")],
+    kind: Annotated[KindName, typer.Argument(help="How messages are written.")],
     url: Annotated[str, typer.Argument(help="Where they are sent.")],
     project: Annotated[str | None, typer.Option(help="Only alerts of this project.")] = None,
+    run: Annotated[UUID | None, typer.Option(help="Only alerts of this run (its id).")] = None,
+    rule: Annotated[list[str] | None, typer.Option(help="Only alerts that this rule joined; may be repeated.")] = None,
+    min_severity: Annotated[SeverityName, typer.Option(help="Only alerts at least this severe.")] = SeverityName.info,
     secret: Annotated[str | None, typer.Option(help="Of a webhook: whsec_ and base64. Made if left out.")] = None,
     database_url: Url = None,
     allow_private_channels: AllowPrivate = None,
@@ -41,7 +47,17 @@ def add(
     from service.channels.schemas import NewChannel
 
     with _context(database_url, allow_private_channels) as context:
-        made = create_channel(context, NewChannel(name=name, kind=kind, url=url, project=project, secret=secret))
+        new = NewChannel(
+            name=name,
+            kind=kind,
+            url=url,
+            project=project,
+            run=run,
+            rules=rule or None,
+            min_severity=min_severity.value,
+            secret=secret,
+        )
+        made = create_channel(context, new)
     typer.echo(f"Channel {made.name} ({made.kind}) sends to {made.url}")
     if made.secret:
         typer.echo(f"Secret, not shown again: {made.secret}")
@@ -53,11 +69,47 @@ def show_list(database_url: Url = None) -> None:
 
     with _context(database_url) as context:
         channels = list_channels(context).items
-    table = make_table("name", "kind", "address", "project", "state")
+    table = make_table("name", "kind", "address", "gets", "state")
     for channel in channels:
-        state = "enabled" if channel.enabled else "disabled by its receiver"
-        table.add_row(channel.name, channel.kind, channel.url, channel.project or "all", state)
+        gets = [f"project {channel.project}"] if channel.project else []
+        gets += [f"run {channel.run}"] if channel.run else []
+        gets += [", ".join(channel.rules)] if channel.rules else []
+        gets += [f"{channel.min_severity} and worse"] if channel.min_severity != "info" else []
+        state = "enabled" if channel.enabled else "disabled"
+        if channel.enabled and channel.paused_until:
+            state = f"rests after {channel.failures} failures"
+        table.add_row(channel.name, channel.kind, channel.url, "; ".join(gets) or "all alerts", state)
     plain_console().print(table)
+
+
+def switch(
+    name: Name,
+    on: Annotated[bool, typer.Option("--on/--off", help="Whether it gets messages.")],
+    database_url: Url = None,
+) -> None:
+    """Switch a channel on or off. What waits for it stays, and is sent when it is on again."""
+    from service.channels.endpoints import change_channel
+    from service.channels.schemas import ChannelChange
+
+    with _context(database_url) as context:
+        change_channel(context, _id(context, name), ChannelChange(enabled=on))
+    typer.echo(f"Channel {name} is {'on' if on else 'off'}.")
+
+
+def rotate(
+    name: Name,
+    secret: Annotated[str | None, typer.Option(help="whsec_ and base64. Made if left out.")] = None,
+    overlap_hours: Annotated[float, typer.Option(help="For so long the old secret signs too.")] = 24.0,
+    database_url: Url = None,
+) -> None:
+    """Give a webhook a new secret, printed once."""
+    from service.channels.endpoints import rotate_channel_secret
+    from service.channels.schemas import SecretChange
+
+    with _context(database_url) as context:
+        change = SecretChange(secret=secret, overlap_hours=overlap_hours)
+        made = rotate_channel_secret(context, _id(context, name), change)
+    typer.echo(f"New secret, not shown again: {made.secret}")
 
 
 def send_test(name: Name, database_url: Url = None, allow_private_channels: AllowPrivate = None) -> None:

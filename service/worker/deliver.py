@@ -14,8 +14,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from service.broker import Broker
 from service.channels import outbox
 from service.channels.attempt import attempt_at
-from service.channels.outbox import SCHEDULE, Claim
+from service.channels.outbox import SCHEDULE, Attempt, Claim
 from service.channels.sending import TIMEOUT, Sender
+from service.channels.vault import Vault, VaultError
 from service.database.engine import reading, writing
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ class Deliverer:
         engine: Engine,
         broker: Broker,
         sender: Sender,
+        vault: Callable[[], Vault],
         *,
         on_free: Callable[[], None] = lambda: None,
         schedule: Sequence[float] = SCHEDULE,
@@ -44,6 +46,7 @@ class Deliverer:
         self._engine = engine
         self._broker = broker
         self._sender = sender
+        self._vault = vault
         self._on_free = on_free
         self._schedule = schedule
         self._lease = lease
@@ -101,7 +104,7 @@ class Deliverer:
                 self._on_free()
 
     def _send(self, claim: Claim) -> None:
-        attempt = attempt_at(self._sender, claim)
+        attempt = self._attempt(claim)
         broken_off = self._stopping and attempt.reply is None
         schedule = [0.0] * len(self._schedule) if broken_off else self._schedule
         with writing(self._engine) as session:
@@ -109,6 +112,13 @@ class Deliverer:
             state = None if delivery is None else delivery.state
         if state is not None:
             self._broker.publish("delivery", {"delivery": claim.message_id, "state": state, **_subject(claim)})
+
+    def _attempt(self, claim: Claim) -> Attempt:
+        try:
+            vault = self._vault()
+        except VaultError as error:
+            return Attempt(time.time(), 0.0, error=str(error))
+        return attempt_at(self._sender, vault, claim)
 
 
 def _subject(claim: Claim) -> dict[str, str]:

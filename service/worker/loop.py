@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from service.channels.sending import Sender
+from service.channels.vault import vault_of
 from service.context import Context
 from service.database.models import Journal, Run, RunState, RunWork
 from service.judgements.repository import JudgementRepository
@@ -43,12 +44,13 @@ class Worker:
             engine,
             broker,
             Sender(allow_private=settings.allow_private_channels),
+            lambda: vault_of(settings),
             on_free=lambda: self._deliver.wake(),
         )
         self._seal = _Task("seal", lambda: _seal(context))
         self._judging = _Task("judge", lambda: min(self._judge.judge_due(), LOOK_EVERY), pause=GATHER)
         self._deliver = _Task("deliver", lambda: 0.0 if self._deliverer.deliver_due() else LOOK_EVERY)
-        self._tasks = {"points": [self._judging], "alert": [self._deliver]}
+        self._tasks = {"points": [self._judging], "settings": [self._judging], "alert": [self._deliver]}
         self._listener: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listening: asyncio.Task[None] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from delivery_world import DeliveryWorld
@@ -14,7 +15,7 @@ from standardwebhooks import Webhook
 
 from service.app import create_app
 from service.database.engine import open_engine, writing
-from service.database.models import Channel
+from service.database.models import Channel, Project, Run
 from service.settings import Settings
 
 
@@ -87,6 +88,88 @@ def test_what_is_wrong_is_named(client: TestClient) -> None:
         assert answer.headers["content-type"] == "application/problem+json"
         assert [error["field"] for error in answer.json()["errors"]] == [field]
     assert client.get("/channels").json() == {"items": []}
+
+
+def test_address_and_secret_are_unreadable_in_the_database(
+    client: TestClient, receiver: Receiver, database_url: str
+) -> None:
+    made = make(client, receiver.url + "/in?key=hush")
+    engine = open_engine(database_url)
+    with writing(engine) as session:
+        channel = session.scalars(select(Channel)).one()
+        kept = f"{channel.url} {channel.secret}"
+    engine.dispose()
+    assert "hush" not in kept
+    assert made["secret"] not in kept
+
+
+def test_a_new_secret_overlaps_with_the_old_one(client: TestClient, receiver: Receiver) -> None:
+    made = make(client, receiver.url + "/in")
+    changed = client.post(f"/channels/{made['id']}/secret", json={"overlap_hours": 1.0}).json()
+    assert changed["secret"] != made["secret"]
+    assert changed["secret_overlap_until"] is not None
+    assert client.post(f"/channels/{made['id']}/test").json()["delivered"]
+    [request] = receiver.take()
+    for secret in (made["secret"], changed["secret"]):
+        assert Webhook(secret).verify(request.body, request.headers)
+    client.post(f"/channels/{made['id']}/secret", json={"overlap_hours": 0.0})
+    client.post(f"/channels/{made['id']}/test")
+    [request] = receiver.take()
+    assert request.headers["webhook-signature"].count("v1,") == 1
+    slack = make(client, receiver.url + "/s", name="s", kind="slack")
+    assert client.post(f"/channels/{slack['id']}/secret", json={}).status_code == 409
+
+
+def test_a_channel_can_be_changed(client: TestClient, receiver: Receiver, database_url: str) -> None:
+    made = make(client, receiver.url + "/in")
+    world = DeliveryWorld(engine := open_engine(database_url))
+    change = {
+        "name": "b",
+        "rules": ["train_drift"],
+        "min_severity": "critical",
+        "run": str(world.run.uuid),
+        "project": "p",
+    }
+    answer = client.patch(f"/channels/{made['id']}", json=change).json()
+    assert {key: answer[key] for key in change} == change
+    assert client.patch(f"/channels/{made['id']}", json={"rules": None, "run": None}).json()["rules"] is None
+    assert client.patch(f"/channels/{made['id']}", json={"enabled": False}).json()["enabled"] is False
+    assert client.get(f"/channels/{made['id']}").json()["min_severity"] == "critical"
+    for wrong in ({"rules": ["none"]}, {"rules": []}, {"min_severity": "bad"}, {"url": "x"}, {"project": "none"}):
+        assert client.patch(f"/channels/{made['id']}", json=wrong).status_code == 422
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("limits", "wanted"),
+    [
+        ({}, True),
+        ({"rules": ["repeated_rows"]}, True),
+        ({"rules": ["train_drift"]}, False),
+        ({"min_severity": "critical"}, True),
+        ({"project": "p"}, True),
+        ({"project": "other"}, False),
+        ({"run": True}, True),
+        ({"run": False}, False),
+    ],
+)
+def test_a_channel_gets_what_it_asked_for(
+    client: TestClient, receiver: Receiver, database_url: str, limits: dict[str, Any], wanted: bool
+) -> None:
+    world = DeliveryWorld(engine := open_engine(database_url))
+    with writing(engine) as session:
+        other = Project(slug="other", created_at=0.0)
+        session.add(other)
+        session.flush()
+        stranger = Run(uuid=uuid4(), project_id=other.id, name="x", stage="s", role="reproduction", reference="lab",
+                       token_offset=0.0, created_at=0.0)  # fmt: skip
+        session.add(stranger)
+        session.flush()
+        ids = {True: str(world.run.uuid), False: str(stranger.uuid)}
+    make(client, receiver.url, **{key: ids[value] if key == "run" else value for key, value in limits.items()})
+    world.alert()
+    assert len(world.deliveries()) == int(wanted)
+    engine.dispose()
 
 
 def test_two_channels_cannot_have_one_name(client: TestClient, receiver: Receiver) -> None:

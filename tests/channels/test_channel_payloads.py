@@ -15,8 +15,17 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from service.alerts.message import AlertLabel, RunLabel, compose
+from service.channels import discord
+from service.channels.apprise import written as apprise_text
+from service.channels.discord import Discord
+from service.channels.google_chat import GoogleChat
+from service.channels.kind import HttpKind, Outgoing, Post
 from service.channels.kinds import KINDS
-from service.channels.slack import HEADER, SECTION, payload
+from service.channels.mattermost import Mattermost
+from service.channels.names import KindName
+from service.channels.safety import UnsafeAddressError
+from service.channels.slack import HEADER, SECTION, Slack
+from service.channels.teams import Teams
 from service.channels.webhook import MAX_BODY
 from service.detect.judgement import Cause, Evidence, Judgement
 from service.judgements.bodies import to_body
@@ -63,7 +72,28 @@ def message(kind: str, name: str = "olmo3-7b-v7x", text: str = "a loader that sh
     )
 
 
+HTTP_KINDS = [name for name, kind in KINDS.items() if isinstance(kind, HttpKind)]
+
+
+def written(kind: str, content: dict[str, Any], *, now: float = 1_790_009_001.0, previous: str | None = None) -> Post:
+    channel = KINDS[kind]
+    assert isinstance(channel, HttpKind)
+    secret = SECRET if kind == "webhook" else None
+    return channel.write(Outgoing("https://chat.example.com/in", content, "msg_1", now, secret, previous))
+
+
+def sample_message(name: str = "team") -> dict[str, Any]:
+    return {
+        "type": "channel.test",
+        "title": f"Pacenote test message to {name}",
+        "at": "2026-09-21T14:30:00Z",
+        "summary": ["Alerts about runs will be sent here."],
+        "facts": [{"label": "Service", "text": "https://pacenote.example.com"}],
+    }
+
+
 CASES = {
+    "test": sample_message,
     "firing": lambda: message("firing"),
     "updated": lambda: message("joined"),
     "resolved": lambda: message("resolved"),
@@ -71,10 +101,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["webhook", "slack"])
+@pytest.mark.parametrize("kind", HTTP_KINDS)
 @pytest.mark.parametrize("case", CASES)
 def test_payload_is_the_golden_one(kind: str, case: str) -> None:
-    post = KINDS[kind].write(CASES[case](), "msg", 1_790_009_001.0, SECRET if kind == "webhook" else None)
+    post = written(kind, CASES[case]())
     path = GOLDEN / f"{kind}-{case}.json"
     if os.environ.get("PACENOTE_WRITE_GOLDEN"):
         path.write_text(json.dumps(json.loads(post.body), indent=1, ensure_ascii=False) + "\n")
@@ -83,13 +113,21 @@ def test_payload_is_the_golden_one(kind: str, case: str) -> None:
 
 class TestStandardWebhook:
     def test_its_receiver_can_verify_it(self) -> None:
-        post = KINDS["webhook"].write(message("firing"), "msg_1", time.time(), SECRET)
+        post = written("webhook", message("firing"), now=time.time())
         body = Webhook(SECRET).verify(post.body, dict(post.headers))
         assert (body["type"], body["data"]["run"]["name"]) == ("alert.firing", "olmo3-7b-v7x")
         assert set(body) == {"type", "timestamp", "data"}
 
+    def test_both_secrets_verify_while_they_change(self) -> None:
+        old = KINDS["webhook"].secret(None)
+        post = written("webhook", message("firing"), now=time.time(), previous=old)
+        assert old is not None
+        assert post.headers["webhook-signature"].count("v1,") == 2
+        for secret in (SECRET, old):
+            assert Webhook(secret).verify(post.body, dict(post.headers))["type"] == "alert.firing"
+
     def test_another_secret_or_body_does_not_verify(self) -> None:
-        post = KINDS["webhook"].write(message("firing"), "msg_1", time.time(), SECRET)
+        post = written("webhook", message("firing"), now=time.time())
         other = KINDS["webhook"].secret(None)
         assert other is not None
         with pytest.raises(WebhookVerificationError):
@@ -109,7 +147,7 @@ class TestStandardWebhook:
 
     @pytest.mark.parametrize("length", [10, 1_000, 10_000, 300_000])
     def test_the_body_stays_below_the_limit_and_keeps_its_links(self, length: int) -> None:
-        post = KINDS["webhook"].write(message("firing", text="ü 🏎️ " * (length // 5)), "m", time.time(), SECRET)
+        post = written("webhook", message("firing", text="ü 🏎️ " * (length // 5)))
         assert len(post.body) < MAX_BODY
         data = json.loads(post.body)["data"]
         assert data["alert"]["url"].endswith(data["alert"]["id"])
@@ -122,7 +160,7 @@ class TestStandardWebhook:
 
 class TestSlack:
     def test_hostile_names_begin_no_link_mention_or_second_line(self) -> None:
-        sent = payload(message("firing", HOSTILE, HOSTILE))
+        sent = Slack().payload(message("firing", HOSTILE, HOSTILE))
         texts = [sent["text"]]
         texts += [b["text"]["text"] for b in sent["blocks"] if b["type"] == "section"]
         texts += [element["text"] for b in sent["blocks"] if b["type"] == "context" for element in b["elements"]]
@@ -136,7 +174,7 @@ class TestSlack:
     @settings(max_examples=60, deadline=None)
     @given(st.text(max_size=400), st.text(max_size=5000))
     def test_limits_hold_for_any_text(self, name: str, text: str) -> None:
-        sent = payload(message("firing", name, text))
+        sent = Slack().payload(message("firing", name, text))
         header, *others = sent["blocks"]
         assert 0 < utf16(header["text"]["text"]) <= HEADER
         assert utf16(sent["text"]) <= 4000
@@ -151,6 +189,112 @@ class TestSlack:
     def test_a_secret_is_refused(self) -> None:
         with pytest.raises(ValueError, match="not used"):
             KINDS["slack"].secret("x")
+
+
+def test_every_kind_has_its_word() -> None:
+    assert [word.value for word in KindName] == list(KINDS)
+    assert all(kind.name == word for word, kind in KINDS.items())
+
+
+class TestDiscord:
+    @settings(max_examples=60, deadline=None)
+    @given(st.text(max_size=400), st.text(max_size=5000))
+    def test_limits_hold_for_any_text(self, name: str, text: str) -> None:
+        [embed] = Discord().payload(message("firing", name, text))["embeds"]
+        fields = embed["fields"]
+        assert 0 < utf16(embed["title"]) <= discord.TITLE
+        assert utf16(embed["description"]) <= discord.DESCRIPTION
+        assert embed["description"].endswith("(https://pacenote.example.com/runs/00000000-0000-0000-0000-000000000001)")
+        assert all(0 < utf16(f["name"]) <= 256 and 0 < utf16(f["value"]) <= 1024 for f in fields)
+        texts = [embed["title"], embed["description"], embed["footer"]["text"]]
+        texts += [field[part] for field in fields for part in ("name", "value")]
+        assert sum(map(utf16, texts)) <= discord.TOTAL
+
+    def test_nobody_is_pinged_and_no_markup_begins(self) -> None:
+        sent = Discord().payload(message("firing", "@everyone [x](http://evil) **b** <@1>", "`c` ||s|| # h"))
+        assert sent["allowed_mentions"] == {"parse": []}
+        assert r"\[x\]\(http\://evil\)" in sent["embeds"][0]["title"]
+        assert r"\<\@1\>" in sent["embeds"][0]["title"]
+
+
+class TestGoogleChat:
+    @settings(max_examples=40, deadline=None)
+    @given(st.text(max_size=400), st.text(max_size=5000))
+    def test_stays_below_its_32_kilobytes(self, name: str, text: str) -> None:
+        assert size(GoogleChat().payload(message("firing", name, text))) < 32_000
+
+    def test_names_begin_no_mention_and_no_tag(self) -> None:
+        sent = GoogleChat().payload(message("firing", "<users/all> <b>x</b>", "<a href='http://evil'>x</a>"))
+        assert "<" not in sent["text"]
+        widgets = sent["cardsV2"][0]["card"]["sections"][0]["widgets"]
+        texts = [w["textParagraph"]["text"] for w in widgets if "textParagraph" in w]
+        assert any("&lt;a href" in text for text in texts)
+        assert not any("<" in text for text in texts)
+
+    def test_an_alert_keeps_to_one_thread(self) -> None:
+        kinds = ("firing", "joined", "resolved")
+        assert len({GoogleChat().payload(message(kind))["thread"]["threadKey"] for kind in kinds}) == 1
+
+
+class TestTeams:
+    @settings(max_examples=40, deadline=None)
+    @given(st.text(max_size=400), st.text(max_size=20_000))
+    def test_stays_below_its_28_kilobytes(self, name: str, text: str) -> None:
+        assert size(Teams().payload(message("firing", name, text))) < 28_000
+
+    def test_texts_are_runs_which_know_no_markup(self) -> None:
+        card = Teams().payload(message("firing", "[x](http://evil) **b**"))["attachments"][0]["content"]
+        assert '"TextBlock"' not in json.dumps(card)
+        assert "[x](http://evil) **b**" in card["body"][0]["items"][0]["inlines"][0]["text"]
+        assert [action["title"] for action in card["actions"]] == ["Alert", "Run"]
+
+
+class TestMattermost:
+    def test_nobody_is_mentioned_and_no_markup_begins(self) -> None:
+        sent = Mattermost().payload(message("firing", "@channel [x](http://evil)", "@all #tag ![i](u)"))
+        [attachment] = sent["attachments"]
+        shown = attachment["title"] + attachment["text"].rpartition("\n")[0]
+        assert "@channel" not in shown
+        assert "@all" not in shown
+        assert r"\[x\]\(http" in shown
+
+    @settings(max_examples=40, deadline=None)
+    @given(st.text(max_size=400), st.text(max_size=20_000))
+    def test_stays_below_a_posts_length(self, name: str, text: str) -> None:
+        assert len(json.dumps(Mattermost().payload(message("firing", name, text)), ensure_ascii=False)) < 16_383
+
+
+class TestApprise:
+    @settings(max_examples=60, deadline=None)
+    @given(st.text(max_size=400), st.text(max_size=5000), st.sampled_from([0, 30, 250]), st.integers(120, 32_768))
+    def test_title_and_text_stay_inside_the_services_limits(
+        self, name: str, text: str, title_limit: int, body_limit: int
+    ) -> None:
+        title, body = apprise_text(message("firing", name, text), title_limit, body_limit)
+        assert len(title) <= title_limit
+        assert 0 < len(body) <= body_limit
+
+    @pytest.mark.parametrize(
+        ("url", "why"),
+        [
+            ("dbus://", "this machine only"),
+            ("syslog://", "this machine only"),
+            ("slack://TokenA/TokenB/TokenC/?template=/etc/passwd", "reads a file"),
+            ("nonsense://x", "no address that Apprise knows"),
+            ("json://127.0.0.1/x", "not a public address"),
+            ("mailto://user:pass@example.com?smtp=10.0.0.1", "not a public address"),
+        ],
+    )
+    def test_unsafe_addresses_are_refused(self, url: str, why: str) -> None:
+        with pytest.raises(UnsafeAddressError, match=why):
+            KINDS["apprise"].check(url, allow_private=False)
+
+    def test_passwords_are_not_shown(self) -> None:
+        assert "hush" not in KINDS["apprise"].shown("mailto://user:hush@example.com")
+
+
+def size(payload: dict[str, Any]) -> int:
+    return len(json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def utf16(text: str) -> int:

@@ -13,7 +13,8 @@ PACENOTE = [sys.executable, "-m", "service.cli.main"]
 def environment(**more: str) -> dict[str, str]:
     """This process's environment without any of Pacenote's variables, and `more`."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PACENOTE_")}
-    return clean | {"PYTHONUNBUFFERED": "1"} | more
+    key = {"PACENOTE_SECRET_KEY": os.environ["PACENOTE_SECRET_KEY"]}  # else one is made in the user's data folder
+    return clean | key | {"PYTHONUNBUFFERED": "1"} | more
 
 
 def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 from delivery_world import SECRET, DeliveryWorld
 from http_receiver import WAIT, Answer, Receiver
 from sqlalchemy import Engine
@@ -20,8 +21,9 @@ from standardwebhooks import Webhook
 
 from service.broker import Broker
 from service.channels import outbox
-from service.channels.outbox import SCHEDULE, Attempt
-from service.channels.sending import Sender
+from service.channels.outbox import BREAK_AFTER, FIRST_REST, SCHEDULE, Attempt
+from service.channels.sending import Reply, Sender
+from service.channels.vault import Vault
 from service.database.engine import open_engine, writing
 from service.database.models import Delivery
 from service.worker.deliver import Deliverer
@@ -34,6 +36,10 @@ def world(engine: Engine) -> DeliveryWorld:
     return DeliveryWorld(engine)
 
 
+def vault() -> Vault:
+    return Vault(Fernet.generate_key().decode())
+
+
 class Pump:
     """A deliverer and the thread that drives it, as the worker's loop does."""
 
@@ -41,7 +47,7 @@ class Pump:
         self._free, self._ended = threading.Event(), threading.Event()
         timeout = options.pop("timeout", 20.0)
         sender = Sender(allow_private=True, timeout=timeout)
-        self.deliverer = Deliverer(engine, Broker(), sender, on_free=self._free.set, **options)
+        self.deliverer = Deliverer(engine, Broker(), sender, vault, on_free=self._free.set, **options)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -154,6 +160,7 @@ def test_waits_follow_the_standard_schedule(
         waits = delivery.next_attempt_at - (last.at + last.seconds)
         assert wait <= waits <= 1.1 * wait + 1e-3
         world.change(delivery.id, next_attempt_at=0.0)
+        world.change_channel(delivery.channel_id, paused_until=None)
     receiver.take()
     until(lambda: states(world) == ["failed"])
 
@@ -320,7 +327,7 @@ def test_a_claim_that_lapsed_does_not_undo_what_another_process_did(
     receiver.will("/", Answer(manner="never"), Answer())
     world.channel(receiver.url + "/")
     world.alert()
-    slow = Deliverer(engine, Broker(), Sender(allow_private=True, timeout=1.0), lease=0.1)
+    slow = Deliverer(engine, Broker(), Sender(allow_private=True, timeout=1.0), vault, lease=0.1)
     assert slow.deliver_due() == 1
     receiver.take()
     pump()
@@ -330,3 +337,55 @@ def test_a_claim_that_lapsed_does_not_undo_what_another_process_did(
     slow.stop()
     delivery: Delivery = world.deliveries()[0]
     assert (delivery.state, delivery.attempts) == ("delivered", 2)
+
+
+@one_database
+def test_a_failing_channel_rests_and_is_then_tried_with_one_message(
+    world: DeliveryWorld, receiver: Receiver, pump: Callable[..., Pump]
+) -> None:
+    receiver.will("/", *[Answer(500)] * BREAK_AFTER, Answer())
+    channel = world.channel(receiver.url + "/")
+    for _ in range(BREAK_AFTER + 1):
+        world.alert()
+    pump()
+    receiver.take(BREAK_AFTER)
+    until(lambda: world.get_channel(channel).paused_until is not None)
+    held = world.get_channel(channel)
+    assert held.failures == BREAK_AFTER
+    assert FIRST_REST - 1.0 < (held.paused_until or 0.0) - time.time() <= FIRST_REST
+    assert states(world) == ["pending"] * (BREAK_AFTER + 1)
+    world.change_channel(channel, paused_until=time.time() - 1.0)
+    until(lambda: states(world).count("delivered") == 1)
+    until(lambda: world.get_channel(channel).failures == 0)
+    assert world.get_channel(channel).paused_until is None
+
+
+@one_database
+def test_a_refused_message_does_not_rest_the_channel(
+    world: DeliveryWorld, receiver: Receiver, pump: Callable[..., Pump]
+) -> None:
+    receiver.will("/", Answer(400))
+    channel = world.channel(receiver.url + "/")
+    for _ in range(BREAK_AFTER + 2):
+        world.alert()
+    pump()
+    receiver.take(BREAK_AFTER + 2)
+    until(lambda: len(world.attempts()) == BREAK_AFTER + 2)
+    assert world.get_channel(channel).paused_until is None
+
+
+@pytest.mark.parametrize(
+    ("body", "seconds"),
+    [
+        (b'{"message": "limited", "retry_after": 64.57, "global": false}', 64.57),
+        (b'{"retry_after": "soon"}', 0.0),
+        (b'{"retry_after": 1e400}', 86400.0),
+        (b'{"retry_after": NaN}', 0.0),
+        (b'{"retry_after": true}', 0.0),
+        (b"[1]", 0.0),
+        (b"\xff", 0.0),
+    ],
+)
+def test_discords_own_retry_after_is_honoured(body: bytes, seconds: float) -> None:
+    assert outbox.retry_after(Reply(429, {}, body), 0.0) == seconds
+    assert outbox.retry_after(Reply(500, {}, body), 0.0) == 0.0

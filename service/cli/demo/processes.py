@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -94,6 +95,8 @@ class ServiceChild(Child):
         environment = {
             "PACENOTE_DATABASE_URL": sqlite_url(folder / "pacenote.db"),
             "PACENOTE_ALLOW_PRIVATE_CHANNELS": "true",
+            # Sealed with a key that ends with the demo: nothing is left in the user's data folder.
+            "PACENOTE_SECRET_KEY": base64.urlsafe_b64encode(os.urandom(32)).decode(),
             "PACENOTE_HOST": "127.0.0.1",
         }
         super().__init__(["service.cli.main", "serve", "--port", str(port)], environment, folder / "service.log")

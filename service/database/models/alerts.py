@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import BigInteger, ForeignKey, Index, String, UniqueConstraint, Uuid
+from sqlalchemy import BigInteger, ForeignKey, Index, String, Text, UniqueConstraint, Uuid
 from sqlalchemy.orm import Mapped, mapped_column
 
 from service.database.models.base import Base, Key
@@ -77,11 +77,18 @@ class Channel(Base):
     id: Mapped[int] = mapped_column(Key, primary_key=True)
     uuid: Mapped[UUID] = mapped_column(Uuid, unique=True)
     name: Mapped[str] = mapped_column(String(256), unique=True)
-    kind: Mapped[str] = mapped_column(String(16))  # webhook | slack
-    url: Mapped[str] = mapped_column(String(2048))
-    secret: Mapped[str | None] = mapped_column(String(256))
+    kind: Mapped[str] = mapped_column(String(16))  # service.channels.kinds
+    url: Mapped[str] = mapped_column(Text)  # this and the secrets as service.channels.vault seals them
+    secret: Mapped[str | None] = mapped_column(Text)
+    previous_secret: Mapped[str | None] = mapped_column(Text)  # also signs, until `previous_until`
+    previous_until: Mapped[float | None]
     project_id: Mapped[int | None] = mapped_column(ForeignKey("project.id"))  # None: every project
+    run_id: Mapped[int | None] = mapped_column(ForeignKey("run.id"))  # None: every run
+    rules: Mapped[list[Any] | None]  # None: every rule
+    min_severity: Mapped[str] = mapped_column(String(16), default="info", server_default="info")
     enabled: Mapped[bool] = mapped_column(default=True)
+    failures: Mapped[int] = mapped_column(default=0, server_default="0")  # attempts in a row that failed
+    paused_until: Mapped[float | None]  # the circuit breaker: nothing is sent before
     created_at: Mapped[float]
 
 

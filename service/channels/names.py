@@ -1,0 +1,26 @@
+"""The words that users choose by. They stand apart so that the command line need not load what is behind them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class KindName(StrEnum):
+    """Kinds of channels; a test keeps them equal to `service.channels.kinds.KINDS`."""
+
+    webhook = "webhook"
+    slack = "slack"
+    discord = "discord"
+    google_chat = "google_chat"
+    teams = "teams"
+    mattermost = "mattermost"
+    alertmanager = "alertmanager"
+    apprise = "apprise"
+
+
+class SeverityName(StrEnum):
+    """How bad an alert is, the mildest first."""
+
+    info = "info"
+    warning = "warning"
+    critical = "critical"

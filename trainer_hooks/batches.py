@@ -13,12 +13,14 @@ MAX_VALUES = 20_000  # in one batch: about half a megabyte of JSON, far below th
 MAX_ROWS = 5_000
 MAX_NAME_BYTES = 256
 MAX_NAMES = 2_000  # of one process; the service refuses a batch that brings a run above that
-AXES = frozenset({"axis/time", "axis/tokens"})  # the service's own series: it refuses a batch with such a metric
+TOKENS = "axis/tokens"  # also what a name map calls the tokens a trainer counts itself
+AXES = frozenset({"axis/time", TOKENS})  # the service's own series: it refuses a batch with such a metric
 PIECE = 256  # values encoded at once, some 0.1 ms of holding the interpreter lock
 SLICE_SECONDS = 0.0003
 REST_SECONDS = 0.0001
 
 Refuse = Callable[[str, str], None]
+Translate = Callable[[dict[str, float], Refuse], dict[str, float]]
 _to_json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
@@ -68,30 +70,53 @@ class Names:
         return ""
 
 
+def checked_sets(eval_sets: Mapping[Any, Any]) -> dict[str, str]:
+    """A copy of {metric: id of the evaluation set}. Raises ValueError for an id that the service would refuse."""
+    for metric, name in eval_sets.items():
+        if not isinstance(name, str) or not 0 < len(name.encode()) <= MAX_NAME_BYTES or "\0" in name:
+            raise ValueError(f"the evaluation set of {metric!r:.80} must have an id of 1 to 256 bytes")
+    return dict(eval_sets)
+
+
 class Row:
     """One `log` call, converted."""
 
-    __slots__ = ("step", "time", "tokens", "values", "weights_segment")
+    __slots__ = ("eval_sets", "step", "time", "tokens", "values", "weights_segment")
 
     def __init__(
-        self, step: int, values: dict[str, float], tokens: float | int | None, at: float, weights_segment: str | None
+        self,
+        step: int,
+        values: dict[str, float],
+        tokens: float | int | None,
+        at: float,
+        weights_segment: str | None,
+        eval_sets: Mapping[str, str] | None = None,
     ) -> None:
         self.step = step
         self.values = values
         self.tokens = tokens
         self.time = at
         self.weights_segment = weights_segment
+        self.eval_sets = {} if eval_sets is None else {name: eval_sets[name] for name in values if name in eval_sets}
 
 
 def convert_values(
-    metrics: Mapping[Any, Any], names: Names, refuse: Refuse, pace: Pace, last_chance: bool = False
-) -> dict[str, float]:
+    metrics: Mapping[Any, Any],
+    names: Names,
+    refuse: Refuse,
+    pace: Pace,
+    last_chance: bool = False,
+    translate: Translate | None = None,
+) -> tuple[dict[str, float], float | None]:
     """The values that are numbers; None means no value. What is no number is handed to `refuse` and left out.
+
+    `translate` gives them the names and units under which they are sent; if the tokens consumed are among them, they
+    come second.
 
     Raises NotReadyError, before anything was refused, while a device still computes one of them; with `last_chance`
     such values are refused like others.
     """
-    values: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     faults: list[tuple[str, str]] = []
     for name, value in metrics.items():
         if value is None:
@@ -110,6 +135,15 @@ def convert_values(
             except UnusableError as error:
                 faults.append((error.reason, f"{name!r:.80}: {error}"))
                 continue
+        if translate is None or isinstance(name, str):
+            numbers[name] = number
+        else:
+            faults.append(("refused", f"{name!r:.60} is not a metric name"))
+    if translate is not None:
+        numbers = translate(numbers, lambda reason, message: faults.append((reason, message)))
+    tokens = numbers.pop(TOKENS, None) if translate is not None else None
+    values: dict[str, float] = {}
+    for name, number in numbers.items():
         fault = names.fault(name)
         if fault:
             faults.append(("refused", fault))
@@ -118,7 +152,7 @@ def convert_values(
     for reason, message in faults:
         refuse(reason, message)
         pace.rest()
-    return values
+    return values, tokens
 
 
 class BatchBuilder:
@@ -135,6 +169,7 @@ class BatchBuilder:
         self._columns: dict[str, list[float | None]] = {}
         self._values = 0
         self._weights_segment: str | None = None
+        self._eval_sets: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -144,6 +179,8 @@ class BatchBuilder:
         count = len(self._steps)
         if not count:
             return True
+        if any(self._eval_sets.get(name, value) != value for name, value in row.eval_sets.items()):
+            return False
         width = len(self._columns) + len(row.values.keys() - self._columns.keys())
         return row.weights_segment == self._weights_segment and count < MAX_ROWS and width * (count + 1) <= MAX_VALUES
 
@@ -161,6 +198,7 @@ class BatchBuilder:
         self._times.append(row.time)
         self._tokens.append(row.tokens)
         self._weights_segment = row.weights_segment
+        self._eval_sets.update(row.eval_sets)
 
     def body(self, process: int, seq: int) -> bytes:
         """The batch as JSON; the builder is empty afterwards."""
@@ -177,6 +215,8 @@ class BatchBuilder:
         pieces.append(f'"times":{self._column(self._times)}')
         if self._weights_segment is not None:
             pieces.append(f'"weights_segment":{_to_json(self._weights_segment)}')
+        if self._eval_sets:
+            pieces.append(f'"eval_sets":{_to_json(self._eval_sets)}')
         columns: list[str] = []
         for name, column in self._columns.items():
             if len(column) < count:

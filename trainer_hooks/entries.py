@@ -13,8 +13,8 @@ from trainer_hooks.values import UnusableError, as_float, fetch, is_device_array
 
 MAX_ITEMS = 10_000_000  # of one task at one step, as the service takes them
 
-Scalars = tuple[Any, dict[Any, Any], Any, Any, float]
-"""A `log` call: step, values, tokens, weights_segment, unix seconds. A tuple, because making one costs the least."""
+Scalars = tuple[Any, dict[Any, Any], Any, Any, Any, float]
+"""A `log` call: step, values, tokens, weights_segment, eval_sets, unix seconds. A tuple: making one costs the least."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from trainer_hooks import launch as launches
 from trainer_hooks import segment as segments
-from trainer_hooks.batches import Names
+from trainer_hooks.batches import Names, checked_sets
 from trainer_hooks.entries import Event, Items, Rows, as_tokens, packed
 from trainer_hooks.fingerprints import snapshot
 from trainer_hooks.jsonable import jsonable
@@ -65,13 +65,19 @@ class Run:
         return self._pipeline.journal.spool.segment if self._pipeline is not None else ""
 
     def log(
-        self, step: Any, metrics: Mapping[str, Any], tokens: Any = None, weights_segment: str | None = None
+        self,
+        step: Any,
+        metrics: Mapping[str, Any],
+        tokens: Any = None,
+        weights_segment: str | None = None,
+        eval_sets: Mapping[str, str] | None = None,
     ) -> None:
         """Records scalars at `step` (updates made so far).
 
         Values are Python or NumPy numbers, one-element arrays, or jax arrays, which are only referred to here and read
         in the background once the device has computed them. `tokens`: tokens consumed by updates 1…step, if they do
         not follow from `tokens_per_step`. `weights_segment`: for an evaluator, the segment that made the weights.
+        `eval_sets`: for a metric measured on an evaluation set, the id of that set's content.
         """
         try:
             values = dict(metrics)
@@ -81,12 +87,12 @@ class Run:
                     values, devices = detached(values)
                     room = QUEUE_DEVICE_ENTRIES if devices else QUEUE_ENTRIES
                     break
-            if self._strict or weights_segment is not None:
-                self._check_log(step, values, tokens, weights_segment)
+            if self._strict or weights_segment is not None or eval_sets is not None:
+                eval_sets = self._check_log(step, values, tokens, weights_segment, eval_sets)
             queue = self._entries
             if len(queue) >= room:
                 self._drop_oldest(queue, "queue full", "calls come faster than they are written; the oldest are lost")
-            queue.append((step, values, tokens, weights_segment, _now()))
+            queue.append((step, values, tokens, weights_segment, eval_sets, _now()))
         except Exception as error:
             self._refuse("log", error)
 
@@ -172,14 +178,18 @@ class Run:
         pipeline.say_what_is_left(report)
         return report
 
-    def _check_log(self, step: Any, values: dict[Any, Any], tokens: Any, weights_segment: Any) -> None:
+    def _check_log(
+        self, step: Any, values: dict[Any, Any], tokens: Any, weights_segment: Any, eval_sets: Any
+    ) -> dict[str, str] | None:
+        """Raises ValueError for what the service would refuse a whole batch for; a private copy of `eval_sets`."""
+        eval_sets = None if eval_sets is None else checked_sets(eval_sets)
         if weights_segment is not None:
             try:  # the service would refuse the whole batch
                 uuid.UUID(weights_segment)
             except (ValueError, AttributeError, TypeError):
                 raise ValueError(f"weights_segment must be a segment's id, not {weights_segment!r:.60}") from None
         if not self._strict:
-            return
+            return eval_sets
         self._check_step(step)
         for name, value in values.items():
             fault = self._names.fault(name)
@@ -191,6 +201,7 @@ class Run:
             except NotReadyError:
                 pass  # waiting for the device is not for this thread, not even here
         as_tokens(tokens)
+        return eval_sets
 
     def _check_step(self, step: Any) -> None:
         with contextlib.suppress(NotReadyError):
@@ -287,13 +298,18 @@ def start(
     config: Any = None,
     data: Mapping[str, Any] | None = None,
     sample_rows: Any = 1024,
+    names: Any = None,
+    mesh: Any = None,
+    batch_shape: Any = None,
     strict: bool = False,
 ) -> Run:
     """Opens a segment: call it once per process start, on every process, after `jax.distributed.initialize`.
 
     `tokens_per_step` is a number or, for ramps, a list of (from_step, tokens_per_step); `start_step` the updates
     already made; `forked_from` (run, step); `data` {"rows": rows in the data set, "epochs": passes over it}; one in
-    `sample_rows` row hashes is sent; `config` anything. Several jax processes agree on the segment through the
+    `sample_rows` row hashes is sent; `config` anything; `mesh` a jax mesh or axis -> devices, `batch_shape` that of the
+    global batch, for the record. `names` is the name map of a trainer (docs/adapters.md), if metrics are logged under
+    its own names. Several jax processes agree on the segment through the
     key-value store of `jax.distributed`: process 0 never waits there, the others at most half a minute. Never raises:
     a bad argument gives a run that does nothing, and one warning; `strict` raises.
     """
@@ -302,8 +318,13 @@ def start(
     body: dict[str, Any] | None = None
     fault: Exception | None = None
     mode = os.environ.get("PACENOTE_MODE") or "online"
+    translate = None
     try:
         place = segments.find_place()
+        if names is not None:
+            from trainer_hooks.names import Translator, load
+
+            translate = Translator(load(names))
         if mode not in ("online", "offline", "disabled"):
             raise ValueError(f"PACENOTE_MODE must be online, offline or disabled, not {mode!r}")
         body = segments.describe(
@@ -320,6 +341,9 @@ def start(
             data=data,
             sample_rows=sample_rows,
             place=place,
+            mesh=mesh,
+            batch_shape=batch_shape,
+            names=None if translate is None else translate.names.declared(),
         )
     except Exception as error:
         fault = error
@@ -335,7 +359,7 @@ def start(
         if not launch.body or body is None:
             raise ValueError("process 0 could not describe the run")
         url = service_address(mode, strict)
-        return Run(Pipeline(place, launch, body["sample_rows"], tally, url, store), tally, strict)
+        return Run(Pipeline(place, launch, body["sample_rows"], tally, url, store, translate), tally, strict)
     except Exception as error:
         if mode == "disabled":
             return Run(None, tally, strict=False)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
 from collections import Counter, deque
 from typing import Any
 
-from trainer_hooks.batches import BatchBuilder, Names, Pace, Row, convert_values
+from trainer_hooks.batches import BatchBuilder, Names, Pace, Row, Translate, convert_values
 from trainer_hooks.entries import Entry, Items, Packed, Rows, as_tokens, packed
 from trainer_hooks.fingerprints import RowsRecord
 from trainer_hooks.journal import Journal
@@ -27,13 +28,16 @@ HASHED_AT_ONCE = 64  # rows
 class Writer:
     """Turns queue entries into records. `turn` is called by one thread only."""
 
-    def __init__(self, journal: Journal, process: int, sample_rows: int, tally: Tally) -> None:
+    def __init__(
+        self, journal: Journal, process: int, sample_rows: int, tally: Tally, translate: Translate | None = None
+    ) -> None:
         self.entries: deque[Entry] = deque()
         self.rows: deque[Rows] = deque()
         self._journal = journal
         self._process = process
         self._sample = sample_rows
         self._tally = tally
+        self._translate = translate
         self._pace = Pace()
         self._names = Names()
         self._builder = BatchBuilder(self._pace)
@@ -100,17 +104,22 @@ class Writer:
 
     def _take(self, entry: Entry, last_chance: bool) -> None:
         if isinstance(entry, tuple):
-            step, metrics, tokens, weights_segment, at = entry
+            step, metrics, tokens, weights_segment, eval_sets, at = entry
             number, fault, counted = as_step(step), None, None
             try:
                 counted = as_tokens(tokens)
             except UnusableError as error:
                 fault = error
             # The last to raise NotReadyError, so that faults are counted once.
-            values = convert_values(metrics, self._names, self._tally.add, self._pace, last_chance)
+            values, consumed = convert_values(
+                metrics, self._names, self._tally.add, self._pace, last_chance, self._translate
+            )
+            if counted is None:
+                with contextlib.suppress(UnusableError):  # a count that is none: the point is placed by its step
+                    counted = as_tokens(consumed)
             if fault is not None:
                 self._tally.add(fault.reason, f"tokens at step {number} were left out: {fault}")
-            row = Row(number, values, counted, at, weights_segment)
+            row = Row(number, values, counted, at, weights_segment, eval_sets)
             self.last_step = number
             if row.values:
                 if not self._builder.takes(row):

@@ -16,20 +16,27 @@ from service.broker import Broker
 from service.channels.endpoints import router as channels
 from service.context import Context
 from service.database.engine import open_engine
+from service.deviations.endpoints import router as deviations
 from service.events.endpoints import router as events
+from service.head import HeadAsGet
 from service.health.endpoints import router as health
 from service.health.telemetry import install as install_telemetry
 from service.ingest.committer import Committer
 from service.ingest.endpoints import router as ingest
 from service.judgements.endpoints import router as judgements
+from service.recovery.endpoints import router as recovery
 from service.references.endpoints import router as references
+from service.rules.endpoints import router as rules
+from service.rules.previewing import router as previews
 from service.runs.endpoints import router as runs
 from service.series.endpoints import router as series
 from service.settings import Settings
 from service.worker.loop import Worker
 from web.pages import install as install_pages
 
-NOUNS = (runs, ingest, series, references, judgements, alerts, channels, events)
+NOUNS = (
+    runs, ingest, series, references, judgements, previews, rules, deviations, recovery, alerts, channels, events,
+)  # fmt: skip
 
 SMALL_BODY = 64 * 1024  # bytes of a request that a person or a script writes
 
@@ -66,6 +73,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.context = context
     errors.install(app)
+    app.add_middleware(HeadAsGet)
     app.add_middleware(BrowserGuard, settings=settings)
     install_telemetry(app)
     for router in NOUNS:

@@ -15,7 +15,8 @@ QUEUE_LENGTH = 1000
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One change. `number` grows by one each time; `kind` is points, verdict, alert, run or delivery."""
+    """One change. `number` grows by one each time; `kind` is points, settings, verdict, alert, run or
+    delivery."""
 
     number: int
     kind: str

@@ -17,6 +17,7 @@ from service.context import ContextDep
 from service.database.engine import reading, writing
 from service.errors import ConflictError, NotFoundError
 from service.judgements.repository import JudgementRepository
+from service.recovery.reading import BEGINNINGS, what_now
 
 router = APIRouter(tags=["alerts"])
 
@@ -84,4 +85,7 @@ def _detail(session: Session, row: AlertRow, base_url: str) -> AlertDetail:
     attempts = channels.attempts([found.delivery.id for found in rows])
     newest = {found.rule: found.body for found in JudgementRepository(session).of_run(row.run.id)}
     deliveries = [delivery_answer(found, attempts[found.delivery.id]) for found in rows]
-    return alert_detail(row, base_url, newest, AlertRepository(session).changes(row.alert.id), deliveries)
+    recovery = None
+    if row.alert.family in BEGINNINGS and row.alert.state != "resolved":
+        recovery = what_now(session, row.run, [newest[rule] for rule in row.alert.rules if rule in newest])
+    return alert_detail(row, base_url, newest, AlertRepository(session).changes(row.alert.id), deliveries, recovery)

@@ -4,6 +4,8 @@ An episode opens with the first "yes" of a family and gains every rule that says
 saying "no": "cannot tell", or no answer at all, keeps the rule in. Once every rule has left, the episode is *clearing*;
 it is resolved when it has stayed so for the clear time and by later data, and a "yes" before that reopens it.
 So a state that flaps faster than the clear time is one episode, and missing data never ends one.
+A rule may also be *withdrawn*, with a reason: somebody muted it or turned it off, or a rewind took back what it rested
+on. It leaves at once, and an episode whose every rule was withdrawn is resolved at once with that reason.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ from service.detect.judgement import Judgement
 from service.judgements.bodies import to_body
 
 State = Literal["firing", "acknowledged", "resolved"]
-Kind = Literal["firing", "joined", "evidence", "clearing", "reopened", "acknowledged", "resolved"]
+Kind = Literal["firing", "joined", "evidence", "clearing", "reopened", "acknowledged", "withdrawn", "resolved"]
 
 MESSAGES: frozenset[Kind] = frozenset({"firing", "joined", "resolved"})
+WITHDRAWN = "withdrawn"  # in a recorded judgement: why its rule left the episode
 MATERIAL = 0.25  # a value that moved by this share of the last recorded one is worth a record
 
 
@@ -57,24 +60,39 @@ class Episode:
     @property
     def active(self) -> tuple[str, ...]:
         """The rules that hold it open."""
-        return tuple(rule for rule in self.rules if self.judgements[rule]["state"] == "yes")
+        return tuple(
+            rule
+            for rule in self.rules
+            if self.judgements[rule]["state"] == "yes" and not self.judgements[rule].get(WITHDRAWN)
+        )
 
 
 def advance(
-    episode: Episode | None, judgements: Iterable[Judgement], now: float, clear_seconds: float
+    episode: Episode | None,
+    judgements: Iterable[Judgement],
+    now: float,
+    clear_seconds: float,
+    withdrawn: Mapping[str, str] | None = None,
 ) -> tuple[Episode | None, list[Change]]:
     """What one evaluation does to the open episode of one family (None: there is none).
 
     `judgements` are the family's answers, at most one per rule; `now` is in unix seconds. A resolved episode comes back
-    with state "resolved"; the next "yes" opens another one. The same answers again change nothing.
+    with state "resolved"; the next "yes" opens another one. The same answers again change nothing. `withdrawn` gives
+    the rules whose answers count for nothing here, with the reason.
     """
-    answers = {j.rule: j for j in judgements if j.state != "cannot tell"}
+    withdrawn = withdrawn or {}
+    said = {judgement.rule: judgement for judgement in judgements}
+    answers = {rule: j for rule, j in said.items() if j.state != "cannot tell" and rule not in withdrawn}
     if episode is None or not episode.is_open:
         return _open(answers)
     recorded = dict(episode.judgements)
     joined = tuple(rule for rule, answer in answers.items() if answer.state == "yes" and rule not in recorded)
-    moved = tuple(r for r in episode.rules if r in answers and materially_different(recorded[r], answers[r]))
+    moved = tuple(r for r in episode.rules if r in answers and _says_otherwise(recorded[r], answers[r]))
+    left = tuple(r for r in episode.rules if r in withdrawn and not recorded[r].get(WITHDRAWN))
     recorded |= {rule: to_body(answers[rule]) for rule in (*joined, *moved)}
+    for rule in left:
+        body = to_body(said[rule]) if rule in said else recorded[rule]
+        recorded[rule] = {**body, WITHDRAWN: withdrawn[rule]}
     following = replace(episode, rules=(*episode.rules, *joined), judgements=recorded)
     changes: list[Change] = []
     if episode.clearing and following.active:
@@ -83,15 +101,21 @@ def advance(
     changes += [Change("joined", (rule,), {"judgements": {rule: recorded[rule]}}) for rule in joined]
     if moved:
         changes.append(Change("evidence", moved, {"judgements": {rule: recorded[rule] for rule in moved}}))
+    if left:
+        changes.append(Change("withdrawn", left, {"reason": _reason(withdrawn, left)}))
     if following.active:
         return following, changes
+    if left and all(recorded[rule].get(WITHDRAWN) for rule in following.rules):
+        step = max((j.at_step for j in said.values()), default=0)
+        body = {"step": step, "reason": _reason(withdrawn, left)}
+        return replace(following, state="resolved"), [*changes, Change("resolved", following.rules, body)]
     step = max((answer.at_step for answer in answers.values()), default=None)
     if step is None:  # nothing but "cannot tell": neither towards the end nor away from it
         return following, changes
     if following.clearing is None:
         return replace(following, clearing=(now, step)), [*changes, Change("clearing", (), {"step": step})]
     since, since_step = following.clearing
-    silent = [rule for rule in following.rules if rule not in answers]
+    silent = [rule for rule in following.rules if rule not in answers and not recorded[rule].get(WITHDRAWN)]
     if not silent and step != since_step and now - since >= clear_seconds:
         return replace(following, state="resolved"), [*changes, Change("resolved", following.rules, {"step": step})]
     return following, changes
@@ -103,6 +127,19 @@ def _open(answers: Mapping[str, Judgement]) -> tuple[Episode | None, list[Change
         return None, []
     bodies = {rule: to_body(answers[rule]) for rule in rules}
     return Episode("firing", rules, bodies), [Change("firing", rules, {"judgements": bodies})]
+
+
+def _reason(withdrawn: Mapping[str, str], rules: tuple[str, ...]) -> str:
+    """Why these rules left: each reason once, with its rules where there are several reasons."""
+    reasons = dict.fromkeys(withdrawn[rule] for rule in rules)
+    if len(reasons) == 1:
+        return next(iter(reasons))
+    return "; ".join(f"{rule}: {withdrawn[rule]}" for rule in rules)
+
+
+def _says_otherwise(old: Mapping[str, Any], new: Judgement) -> bool:
+    """Whether an answer is worth a record: it says something else, or its rule is back after it was withdrawn."""
+    return materially_different(old, new) or (bool(old.get(WITHDRAWN)) and new.state == "yes")
 
 
 def materially_different(old: Mapping[str, Any], new: Judgement) -> bool:

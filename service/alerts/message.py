@@ -46,6 +46,7 @@ EVENTS = {"firing": "alert.firing", "joined": "alert.updated", "resolved": "aler
 WEIGHTS = ("shown", "likely", "possible")
 MAX_TITLE = 512
 MAX_NAME = 80  # of the run, inside a title: what happened must still be seen
+RECOVERY = ("since_step", "clean", "affected", "cost", "summary")  # what a message holds of what to do now
 FACTS = 6  # numbers shown in words; all of them are in `evidence`
 
 
@@ -102,11 +103,14 @@ def compose(
     judgements: Mapping[str, Body],
     at: float,
     base_url: str,
+    reason: str | None = None,
+    recovery: Body | None = None,
 ) -> dict[str, Any]:
     """The message of change `number` of an alert: `kind` is firing, joined or resolved, `about` the rules it is about.
 
     `judgements` holds the newest answer of each rule of the family, whether it joined or not, as JSON. The result is
-    JSON too; `facts` are its numbers in words, in the order in which they are shown.
+    JSON too; `facts` are its numbers in words, in the order in which they are shown. `reason` says why rules were
+    withdrawn, `recovery` (JSON of a RecoveryAnswer) what to do now.
     """
     ordered = [*about, *(rule for rule in alert.rules if rule not in about)]
     others = [rule for rule in judgements if rule not in ordered]
@@ -120,7 +124,7 @@ def compose(
         "type": EVENTS[kind],
         "title": title_of(run.name, alert.rules, told),
         "at": rfc3339(at),
-        "change": {"number": number, "kind": kind, "rules": list(about)},
+        "change": {"number": number, "kind": kind, "rules": list(about)} | ({"reason": reason} if reason else {}),
         "alert": {
             "id": str(alert.uuid),
             "url": f"{base_url}/alerts/{alert.uuid}",
@@ -141,12 +145,13 @@ def compose(
         },
         "reference": {"slug": run.reference, "version": run.version},
         "since": since,
-        "summary": [str(body["summary"]) for body in told.values()],
+        "summary": ([_upper(f"{reason}.")] if reason else []) + [str(body["summary"]) for body in told.values()],
         "evidence": evidence,
         "causes": causes,
         "next_checks": checks,
         "judgements": [_numbers(body) for body in bodies],
-        "facts": _facts(since, evidence, causes, checks),
+        "recovery": None if recovery is None else {key: recovery[key] for key in RECOVERY},
+        "facts": _facts(since, evidence, causes, checks, recovery),
     }
 
 
@@ -212,7 +217,11 @@ def _numbers(body: Body) -> dict[str, Any]:
 
 
 def _facts(
-    since: Body | None, evidence: Sequence[Body], causes: Sequence[Body], checks: Sequence[str]
+    since: Body | None,
+    evidence: Sequence[Body],
+    causes: Sequence[Body],
+    checks: Sequence[str],
+    recovery: Body | None,
 ) -> list[dict[str, str]]:
     facts: list[dict[str, str]] = []
     if since:
@@ -221,6 +230,8 @@ def _facts(
     if causes:
         first = causes[0]
         facts.append({"label": "First cause", "text": f"{first['name']} ({first['weight']}): {first['because']}"})
+    if recovery is not None:
+        facts.append({"label": "What now", "text": str(recovery["summary"])})
     if checks:
         facts.append({"label": "Check next", "text": checks[0]})
     return facts

@@ -13,9 +13,10 @@ from service.alerts.episodes import Change, Episode, advance
 from service.alerts.message import AlertLabel, RunLabel, compose, severity_of, title_of
 from service.alerts.repository import AlertRepository
 from service.channels.outbox import enqueue
-from service.database.models import Alert
+from service.database.models import Alert, Run
 from service.detect.judgement import Judgement
 from service.judgements.bodies import to_body
+from service.recovery.reading import BEGINNINGS, what_now
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,14 @@ def record(
     now: float,
     clear_seconds: float,
     base_url: str,
+    silenced: Mapping[str, str] | None = None,
+    rewound: str | None = None,
 ) -> list[Recorded]:
-    """Bring a run's alerts up to what was just judged. Only one caller at a time may do so for one run."""
+    """Bring a run's alerts up to what was just judged. Only one caller at a time may do so for one run.
+
+    `silenced`: rules that raise nothing now, with the reason. `rewound`: what superseded a part of the run since it was
+    judged last; rules that no longer say yes are taken back for that reason.
+    """
     repository = AlertRepository(session)
     open_alerts = repository.open_of(run.run_id)
     families: dict[str, list[Judgement]] = {}
@@ -58,7 +65,10 @@ def record(
     for family, answers in families.items():
         alert = open_alerts.get(family)
         before = episode_of(repository, alert) if alert else None
-        after, changes = advance(before, answers, now, clear_seconds)
+        withdrawn = dict(silenced or {})
+        if rewound is not None:
+            withdrawn |= {answer.rule: rewound for answer in answers if answer.state != "yes"}
+        after, changes = advance(before, answers, now, clear_seconds, withdrawn)
         if after is None or not changes:
             continue
         alert = alert or _new(session, run, family, now, max(answer.at_step for answer in answers))
@@ -130,6 +140,19 @@ def _write(
             judgements=bodies,
             at=now,
             base_url=base_url,
+            reason=change.body.get("reason"),
+            recovery=_what_now(session, run, alert, bodies),
         )
         messages = enqueue(session, alert.id, number, run.project_id, message, now)
     return Recorded(alert.uuid, alert.family, change.kind, alert.state, messages)
+
+
+def _what_now(
+    session: Session, run: RunKey, alert: Alert, bodies: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """Where to restart, by the rules that joined; None where none of them says yes, or the fault is not in weights."""
+    if alert.family not in BEGINNINGS or alert.state == "resolved":
+        return None
+    told = [bodies[rule] for rule in alert.rules if rule in bodies]
+    found = what_now(session, session.get_one(Run, run.run_id), told)
+    return found.model_dump(mode="json") if found.needed else None

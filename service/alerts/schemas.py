@@ -8,9 +8,11 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.alerts.episodes import WITHDRAWN
 from service.alerts.repository import AlertRow
 from service.channels.schemas import DeliveryAnswer
 from service.database.models import AlertChange
+from service.recovery.schemas import RecoveryAnswer
 from service.runs.fields import Time
 
 
@@ -42,7 +44,7 @@ class AlertPage(BaseModel):
 
 
 class ChangeAnswer(BaseModel):
-    """One thing that happened: firing, joined, evidence, clearing, reopened, acknowledged or resolved."""
+    """One thing that happened: firing, joined, evidence, clearing, reopened, acknowledged, withdrawn or resolved."""
 
     number: int
     kind: str
@@ -51,9 +53,12 @@ class ChangeAnswer(BaseModel):
 
 
 class AlertDetail(AlertSummary):
-    """An alert with its evidence. `judgements` maps each rule that joined to its newest yes or no."""
+    """An alert with its evidence. `judgements` maps each rule that joined to its newest yes or no.
+
+    `recovery` says where to restart from; null where the alert is resolved or not about the weights."""
 
     judgements: dict[str, Any]
+    recovery: RecoveryAnswer | None
     changes: list[ChangeAnswer]
     deliveries: list[DeliveryAnswer]
 
@@ -95,14 +100,19 @@ def alert_detail(
     newest: Mapping[str, Mapping[str, Any]],
     changes: Sequence[AlertChange],
     deliveries: Sequence[DeliveryAnswer],
+    recovery: RecoveryAnswer | None = None,
 ) -> AlertDetail:
     """An alert as its page shows it. `newest` are the run's latest judgements; a resolved alert keeps its own."""
     kept = dict(row.alert.judgements)
     if row.alert.state != "resolved":
+        withdrawn = {rule: body[WITHDRAWN] for rule, body in kept.items() if body.get(WITHDRAWN)}
         kept |= {rule: dict(body) for rule, body in newest.items() if rule in kept and body["state"] != "cannot tell"}
+        for rule, reason in withdrawn.items():
+            kept[rule] = {**kept[rule], WITHDRAWN: reason}
     return AlertDetail(
         **dict(alert_summary(row, base_url)),
         judgements=kept,
+        recovery=recovery,
         changes=[ChangeAnswer(number=c.number, kind=c.kind, at=c.at, body=c.body) for c in changes],
         deliveries=list(deliveries),
     )

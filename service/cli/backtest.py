@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from service.cli.opening import database_trouble, open_database, read_settings
-from service.cli.output import JUDGED_NOT, fail, interactive, warn
+from service.cli.output import JUDGED_NOT, fail, warn, watching
 
 if TYPE_CHECKING:
-    from service.cli.backtesting import Said, Timeline
+    from service.backtests.timeline import Said, Timeline
 
 EXAMPLE = "Example: pacenote backtest metrics.csv --reference olmo3-7b --map 'loss=train/ce_loss'"
 
@@ -36,7 +36,8 @@ def backtest(
     A log is judged as it was written, with what a restart took back; a run of the database by its live points.
     Exit 0: no rule ever said yes; 1: a judgement said it is not the published run; 2: the input was refused.
     """
-    from service.cli.backtesting import BacktestError, of_log, of_run, told
+    from service.backtests.timeline import told
+    from service.cli.backtesting import BacktestError, of_log, of_run
     from service.importers.rows import LogError
 
     if every is not None and every < 1:
@@ -50,7 +51,8 @@ def backtest(
                 timeline = of_log(engine, Path(subject), reference, stage, tokens_per_step, mapping or [])
             else:
                 timeline = of_run(engine, subject, reference)
-            said = told(timeline, every, rule, show=interactive())
+            with watching("judging …"):
+                said = told(timeline, every, rule)
     except (BacktestError, LogError) as error:
         fail(str(error))
     finally:
@@ -96,7 +98,7 @@ def _print(timeline: Timeline, said: list[Said]) -> None:
             head.append(f"{one.before.state} -> ")
         console.print(head.append(judgement.state, colour[judgement.state]).append(f". {judgement.summary}"))
         if judgement.state == "yes":
-            for detail in _reasons(one):
+            for detail in [*_reasons(one), *_what_now(timeline, one)]:
                 console.print(Text(f"    {detail}", "dim"))
     console.print(Text("At the end:"))
     for one in (one for one in said if one.last):
@@ -117,6 +119,13 @@ def _reasons(one: Said) -> list[str]:
         made.append(f"not earlier: at step {one.before_step:,} {_standing(one)}")
     made += [f"{cause.weight}: {cause.name}. {cause.because}" for cause in judgement.causes]
     return made
+
+
+def _what_now(timeline: Timeline, one: Said) -> list[str]:
+    from service.backtests.timeline import what_then
+
+    found = what_then(timeline, one)
+    return [] if found is None else [f"what now: {found.summary}"]
 
 
 def _standing(one: Said) -> str:

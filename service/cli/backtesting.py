@@ -1,10 +1,9 @@
-"""What `pacenote backtest` does: puts a run together as it was known at each moment, and asks the rules."""
+"""What commands judge again: a run of the database, or a log as it was known at each moment."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -12,55 +11,22 @@ import numpy as np
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
+from service.backtests.stored import NothingToJudgeError, timeline_of_run
+from service.backtests.timeline import Timeline
 from service.database.engine import reading
 from service.database.models import Project, Run
 from service.detect.inputs import RunView, Segment, Series
-from service.detect.judgement import Judgement
-from service.detect.replay import judge_prefixes
 from service.errors import ConflictError
 from service.importers.attempts import Attempt
-from service.judgements.view import ReferenceCache, ReferenceView, UnknownReferenceError, build_view
+from service.judgements.view import ReferenceCache, ReferenceView, UnknownReferenceError
 from service.references.describe import description
 from service.references.repository import ReferenceRepository
 from service.references.shipped import install_shipped
 from service.runs.repository import RunRepository
 
-LOOKS = 200
-
 
 class BacktestError(RuntimeError):
     """The input cannot be judged; the message is one line."""
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """A moment: the newest step, and of which of the timeline's views."""
-
-    step: int
-    view: int
-
-
-@dataclass(slots=True)
-class Timeline:
-    """A run as it grew: one view per trainer start of a log (what was live while it ran), one in all for a stored run.
-    `spans` holds each view's first and last step of its own."""
-
-    title: str
-    views: list[RunView]
-    spans: list[tuple[int, int]]
-    notes: list[str] = field(default_factory=list[str])
-    looks: list[Look] = field(default_factory=list[Look])
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """An answer that differs from the one `before` (at `before_step`; None: the first), or a rule's `last`."""
-
-    step: int
-    judgement: Judgement
-    before: Judgement | None
-    before_step: int
-    last: bool
 
 
 def of_run(engine: Engine, name: str, reference: str | None) -> Timeline:
@@ -70,23 +36,12 @@ def of_run(engine: Engine, name: str, reference: str | None) -> Timeline:
         BacktestError: there is no such run, more than one, none of its points, or no reference.
     """
     with reading(engine) as session:
-        run = _run(session, name)
+        run = find_run(session, name, "file and no run")
         try:
-            if reference is None:
-                view = build_view(session, run)
-            else:
-                known = _reference(session, reference, run.stage)
-                stored = Run(id=run.id, reference=reference, stage=run.stage, data=run.data)
-                view = replace(build_view(session, stored), reference_version=known.version)
-        except UnknownReferenceError as error:
-            raise BacktestError(f"{name}: {error}") from error
-        superseded = sum(row.live_to_step is not None for row in RunRepository(session).segments(run.id))
-    steps = np.concatenate([s.steps for s in view.metrics.values()] or [np.zeros(0, np.int64)])
-    if len(steps) == 0:
-        raise BacktestError(f"{name}: the run has no train or held-out loss")
-    notes = [f"{superseded} starts were superseded by a later one; only live points are judged"] if superseded else []
-    title = f"{run.name} beside {view.reference_name} {view.reference_version}"
-    return Timeline(title, [view], [(int(steps.min()), int(steps.max()))], notes)
+            return timeline_of_run(session, run, reference)
+        except (UnknownReferenceError, NothingToJudgeError) as error:
+            message = str(error)
+            raise BacktestError(message if message.startswith(run.name) else f"{name}: {message}") from error
 
 
 def of_log(
@@ -134,38 +89,18 @@ def of_log(
     return Timeline(f"{file.name} beside {known.slug} {known.version}", views, spans, notes)
 
 
-def told(timeline: Timeline, every: int | None, rules: Sequence[str] | None, *, show: bool) -> list[Said]:
-    """Every change of an answer in order of time, then the last answer of each rule."""
-    from rich.console import Console
+def find_run(session: Session, name: str, what: str = "run") -> Run:
+    """A run by its id, or by its name where that is enough; `what` it is called where there is none.
 
-    span = sum(last - first + 1 for first, last in timeline.spans)
-    every = every or max(1, span // LOOKS)
-    said: list[Said] = []
-    newest: dict[str, tuple[int, Judgement]] = {}
-    status = Console(stderr=True).status("judging …") if show else nullcontext()
-    with status:
-        for i, (view, (first, last)) in enumerate(zip(timeline.views, timeline.spans, strict=True)):
-            steps = [*range(max(first + every - 1, 1), last, every), last]
-            timeline.looks += [Look(step, i) for step in steps]
-            for step, judgements in zip(steps, judge_prefixes(view, steps), strict=True):
-                for judgement in judgements:
-                    if rules and judgement.rule not in rules:
-                        continue
-                    before_step, before = newest.get(judgement.rule, (0, None))
-                    newest[judgement.rule] = (step, judgement)
-                    if before is None or before.state != judgement.state:
-                        said.append(Said(step, judgement, before, before_step, last=False))
-    said += [Said(step, judgement, None, 0, last=True) for step, judgement in newest.values()]
-    return said
-
-
-def _run(session: Session, name: str) -> Run:
+    Raises:
+        BacktestError: there is no such run, or more than one.
+    """
     try:
         found = [run] if (run := RunRepository(session).by_uuid(UUID(name))) is not None else []
     except ValueError:
         found = list(session.scalars(select(Run).where(Run.name == name, Run.role == "reproduction").order_by(Run.id)))
     if not found:
-        raise BacktestError(f"there is no file and no run {name}; `--database-url` says where runs are looked for")
+        raise BacktestError(f"there is no {what} {name}; `--database-url` says where runs are looked for")
     if len(found) > 1:
         places = ", ".join(f"{session.get_one(Project, r.project_id).slug}/{r.stage} {r.uuid}" for r in found)
         raise BacktestError(f"{len(found)} runs are named {name}; give the id of one: {places}")

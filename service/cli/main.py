@@ -12,6 +12,7 @@ from service.cli import (
     backtest,
     channel,
     database,
+    deviation,
     export,
     follow,
     import_,
@@ -20,6 +21,7 @@ from service.cli import (
     reference_build,
     reference_pull,
     replay,
+    rule,
     serve,
     sync,
     worker,
@@ -81,7 +83,22 @@ _channels = _group("channel", "Where alerts are sent.", channel.EXAMPLE_LIST)
 _channels.command("add", epilog=channel.EXAMPLE_ADD)(channel.add)
 _channels.command("list", epilog=channel.EXAMPLE_LIST)(channel.show_list)
 _channels.command("test", epilog=channel.EXAMPLE_TEST)(channel.send_test)
+_channels.command("switch", epilog=channel.EXAMPLE_SWITCH)(channel.switch)
+_channels.command("rotate", epilog=channel.EXAMPLE_ROTATE)(channel.rotate)
 _channels.command("remove", epilog=channel.EXAMPLE_REMOVE)(channel.remove)
+
+_rules = _group("rule", "How runs are judged: tolerances, minimum evidence, mutes.", rule.EXAMPLE_LIST)
+_rules.command("list", epilog=rule.EXAMPLE_LIST)(rule.show_list)
+_rules.command("show", epilog=rule.EXAMPLE_SHOW)(rule.show)
+_rules.command("set", epilog=rule.EXAMPLE_SET)(rule.set_)
+_rules.command("reset", epilog=rule.EXAMPLE_RESET)(rule.reset)
+_rules.command("history", epilog=rule.EXAMPLE_HISTORY)(rule.history)
+_rules.command("try", epilog=rule.EXAMPLE_TRY)(rule.try_)
+
+_deviations = _group("deviation", "Known differences of a run from its reference.", deviation.EXAMPLE_LIST)
+_deviations.command("add", epilog=deviation.EXAMPLE_ADD)(deviation.add)
+_deviations.command("list", epilog=deviation.EXAMPLE_LIST)(deviation.show_list)
+_deviations.command("end", epilog=deviation.EXAMPLE_END)(deviation.end)
 
 _lab = _group("lab", "The small reproduction that comes with the program.", lab.EXAMPLE_RECORD)
 _lab.command("record", epilog=lab.EXAMPLE_RECORD)(lab.record)

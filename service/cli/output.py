@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
@@ -37,6 +39,18 @@ def warn(message: str) -> None:
 def interactive() -> bool:
     """Whether a person watches: progress bars are drawn then only."""
     return sys.stderr.isatty()
+
+
+@contextmanager
+def watching(text: str) -> Generator[None]:
+    """Shows that something is going on, where a person watches."""
+    if not interactive():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield
 
 
 def plain_console() -> Console:

@@ -62,9 +62,10 @@ def replay(
             )
             typer.echo(f"The run is at {address}")
             verdict, judgements = replayer.judged(wait)
+            what_now = replayer.what_now()
     except ReplayError as error:
         fail(str(error))
-    print_verdict(verdict, judgements)
+    print_verdict(verdict, judgements, what_now)
     if any(judgement["state"] == "yes" for judgement in judgements):
         raise typer.Exit(JUDGED_NOT)
 

@@ -168,6 +168,11 @@ class Replayer:
                 raise ReplayError(f"no judgement within {seconds:g} s; does a worker run (`pacenote worker`)?")
             time.sleep(POLL_SECONDS)
 
+    def what_now(self) -> str | None:
+        """What to do now, where a rule says that something is wrong."""
+        found = self._get(f"/runs/{self._run}/recovery")
+        return str(found["summary"]) if found["needed"] else None
+
     def _get(self, path: str) -> Any:
         try:
             answer = self._http.get(path)

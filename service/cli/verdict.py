@@ -8,10 +8,12 @@ from typing import Any
 from rich.console import Console
 
 
-def print_verdict(verdict: dict[str, Any], judgements: Sequence[dict[str, Any]]) -> None:
-    """The verdict, then one paragraph per judgement with its evidence, causes and next checks."""
+def print_verdict(verdict: dict[str, Any], judgements: Sequence[dict[str, Any]], what_now: str | None = None) -> None:
+    """The verdict, what to do now, then one paragraph per judgement with its evidence, causes and next checks."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(f"Verdict: {verdict['state']}. {verdict['body'].get('because', '')}".strip())
+    if what_now is not None:
+        console.print(f"What now: {what_now}")
     for judgement in judgements:
         console.print(f"{judgement['rule']}: {judgement['state']}. {judgement['summary']}")
         if judgement["state"] != "yes":

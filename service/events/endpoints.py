@@ -24,7 +24,7 @@ async def events(
     run: Annotated[UUID | None, Query(description="Only what concerns this run.")] = None,
     project: Annotated[str | None, Query(description="Only what concerns this project.")] = None,
 ) -> AsyncIterator[ServerSentEvent]:
-    """A stream of changes from now on: points, verdict, alert, run, delivery, each with its number as `id`.
+    """A stream of changes from now on: points, settings, verdict, alert, run, delivery, each with its number as `id`.
 
     Events say what to read again, not the numbers themselves; nothing is replayed after a reconnect, so a client that
     was away reads again what it shows. A comment is sent every 15 seconds where nothing happens.

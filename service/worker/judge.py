@@ -21,8 +21,13 @@ from service.detect.engine import Verdict
 from service.detect.inputs import RunView
 from service.detect.judgement import Judgement
 from service.judgements.bodies import plain
+from service.judgements.kept import KeptRuns
 from service.judgements.repository import JudgementRepository
 from service.judgements.view import UnknownReferenceError, build_view, reference_view
+from service.rules.effective import silenced
+from service.rules.reading import settings_in_force
+from service.rules.repository import SettingRepository
+from service.worker.seen import Seen, look
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +82,8 @@ class _Opinion:
     run: RunKey
     judgements: Sequence[Judgement]
     verdict: Verdict
+    seen: Seen
+    silenced: Mapping[str, str]
 
 
 class Judge:
@@ -100,7 +107,9 @@ class Judge:
         self._clock = clock
         self._paces: dict[int, _Pace] = {}
         self._newest_reference = -1
+        self._changes = (-1, -1)
         self._outdated: set[int] = set()
+        self._kept = KeptRuns()
 
     def judge_due(self) -> float:
         """Judge every run whose turn it is; the seconds until the next turn of one that waits, `inf` if none does."""
@@ -111,6 +120,12 @@ class Judge:
             if newest != self._newest_reference:
                 self._newest_reference = newest
                 self._outdated |= set(repository.outdated())
+            settings = SettingRepository(session)
+            changes = settings.state()
+            if changes != self._changes:
+                self._changes = changes
+                self._outdated |= set(settings.unsettled())
+            self._outdated |= set(settings.unmuted(self._clock()))
         waiting = float("inf")
         for run_id in dict.fromkeys([*due, *self._outdated]):
             pace = self._paces.setdefault(run_id, _Pace())
@@ -169,18 +184,20 @@ class Judge:
             run = session.get_one(Run, run_id)
             project = session.get_one(Project, run.project_id)
             state = session.get_one(RunState, run_id)
+            seen = look(session, run)
+            silent = silenced(settings_in_force(session, run), self._clock())
             slug, version = run.reference or "", ""
             try:
                 reference = reference_view(session, run)
-                view = build_view(session, run)
+                view = build_view(session, run, self._kept)
                 version = reference.version
-                judgements = self._rules.evaluate(view, reference.levels)
+                judgements = self._rules.evaluate(view, self._kept.levels(run_id, reference.levels))
             except UnknownReferenceError as error:
                 judgements = _cannot_tell(self._rules.families, state.last_step or 0, str(error))
         verdict = self._rules.verdict(judgements, slug, version)
         label = RunLabel(run.uuid, run.name, run.stage, project.slug, slug, version)
         key = RunKey(run.id, run.project_id, label)
-        return _Opinion(state.data_version, key, judgements, verdict)
+        return _Opinion(state.data_version, key, judgements, verdict, seen, silent)
 
     def _store(self, session: Session, work: RunWork, opinion: _Opinion) -> tuple[list[Recorded], bool]:
         now = self._clock()
@@ -197,8 +214,11 @@ class Judge:
             now=now,
             clear_seconds=self._clear_seconds,
             base_url=self._base_url,
+            silenced=opinion.silenced,
+            rewound=opinion.seen.rewound,
         )
         work.done_version, work.done_at = opinion.data_version, now
+        work.done_segment, work.done_change = opinion.seen.segment, opinion.seen.change
         return recorded, changed
 
     def _publish(self, opinion: _Opinion, recorded: Sequence[Recorded], changed: bool) -> None:

@@ -8,6 +8,7 @@ from sqlalchemy import Engine
 
 from service.database.engine import reading, writing
 from service.fingerprints.repository import FingerprintRepository
+from service.ingest.receipts import join_receipts
 from service.series.sealing import claim, runs_to_seal, seal_rows
 
 
@@ -32,5 +33,6 @@ def seal_run(engine: Engine, run_id: int) -> bool:
                 break
             rows, more = seal_rows(session, run_id, time.time())
             FingerprintRepository(session).join(run_id)
+            join_receipts(session, run_id)
         sealed = sealed or rows > 0
     return sealed

@@ -114,6 +114,70 @@ class TestEnding:
         assert episode.is_open
 
 
+class TestWithdrawn:
+    def test_the_last_rule_that_leaves_resolves_it_at_once_with_the_reason(self) -> None:
+        episode, _ = play((0.0, [answer("a", "yes", 1), answer("b", "yes", 1)]))
+        said = [answer("a", "yes", 2), answer("b", "yes", 2)]
+        episode, changes = advance(episode, said, 1.0, CLEAR, {"a": "muted by Ann"})
+        assert episode is not None
+        assert (episode.state, episode.active, kinds(changes)) == ("firing", ("b",), ["withdrawn"])
+        assert changes[0].body == {"reason": "muted by Ann"}
+        reasons = {"a": "muted by Ann", "b": "superseded"}
+        episode, changes = advance(episode, said, 2.0, CLEAR, reasons)
+        assert episode is not None
+        assert (episode.state, kinds(changes)) == ("resolved", ["withdrawn", "resolved"])
+        assert changes[1].body == {"step": 2, "reason": "superseded"}
+        assert changes[1].rules == ("a", "b")
+
+    def test_a_withdrawn_rule_opens_and_joins_nothing(self) -> None:
+        assert advance(None, [answer("a", "yes")], 0.0, CLEAR, {"a": "muted"}) == (None, [])
+        episode, _ = play((0.0, [answer("b", "yes")]))
+        after, changes = advance(episode, [answer("a", "yes"), answer("b", "yes")], 1.0, CLEAR, {"a": "muted"})
+        assert (after, changes) == (episode, [])
+
+    def test_one_that_says_yes_again_once_it_may_is_back(self) -> None:
+        episode, _ = play((0.0, [answer("a", "yes"), answer("b", "yes")]))
+        episode, _ = advance(episode, [answer("a", "yes"), answer("b", "yes")], 1.0, CLEAR, {"a": "muted"})
+        episode, changes = advance(episode, [answer("a", "yes"), answer("b", "yes")], 2.0, CLEAR)
+        assert episode is not None
+        assert (episode.active, kinds(changes)) == (("a", "b"), ["evidence"])
+
+    def test_one_that_left_so_does_not_keep_the_others_from_ending(self) -> None:
+        episode, _ = play((0.0, [answer("a", "yes", 1), answer("b", "yes", 1)]))
+        every: list[Change] = []
+        for now, step in ((1.0, 2), (70.0, 3)):
+            said = [answer("a", "cannot tell", step), answer("b", "no", step)]
+            episode, changes = advance(episode, said, now, CLEAR, {"a": "turned off"})
+            every += changes
+        assert episode is not None
+        assert kinds(every) == ["evidence", "withdrawn", "clearing", "resolved"]
+
+    @given(
+        story=st.lists(
+            st.tuples(
+                st.lists(st.sampled_from(["yes", "no", "cannot tell"]), min_size=3, max_size=3),
+                st.sets(st.sampled_from(RULES)),
+            ),
+            max_size=12,
+        )
+    )
+    def test_whatever_is_withdrawn_each_episode_begins_and_ends_once(
+        self, story: list[tuple[list[str], set[str]]]
+    ) -> None:
+        episode: Episode | None = None
+        opened = resolved = 0
+        for step, (states, out) in enumerate(story):
+            said = [answer(rule, state, step) for rule, state in zip(RULES, states, strict=True)]
+            episode, changes = advance(episode, said, 100.0 * step, CLEAR, dict.fromkeys(out, "muted"))
+            opened += kinds(changes).count("firing")
+            resolved += kinds(changes).count("resolved")
+            assert episode is None or not set(episode.active) & out if episode and episode.is_open else True
+            assert opened - resolved == (1 if episode is not None and episode.is_open else 0)
+            again, none = advance(episode, said, 100.0 * step, CLEAR, dict.fromkeys(out, "muted"))
+            assert none == [] or not (episode and episode.is_open)
+            assert again == episode or not (episode and episode.is_open)
+
+
 class TestEvidence:
     def test_small_moves_are_not_recorded_and_large_ones_are(self) -> None:
         old = to_body(answer("a", "yes", value=-0.10, interval=(-0.12, -0.08), since_step=(10, 20)))

@@ -14,7 +14,8 @@ from serving import one_line
 from sqlalchemy import Engine, func, select
 from typer.testing import CliRunner
 
-from service.cli.backtesting import of_log, of_run, told
+from service.backtests.timeline import told
+from service.cli.backtesting import of_log, of_run
 from service.cli.main import app
 from service.database.engine import open_engine, reading
 from service.database.migrate import ensure_schema
@@ -127,7 +128,7 @@ def test_every_change_and_nothing_else_is_said(url: str) -> None:
     engine = open_engine(url)
     timeline = of_log(engine, SIBLING, "lab", None, None, [])
     engine.dispose()
-    said = told(timeline, 10, ["train_drift", "data_order"], show=False)
+    said = told(timeline, 10, ["train_drift", "data_order"])
     for rule in ("train_drift", "data_order"):
         changes = [s for s in said if s.judgement.rule == rule and not s.last]
         states = [s.judgement.state for s in changes]
@@ -200,7 +201,7 @@ def test_a_stored_run_by_name_and_id(engine: Engine, database_url: str) -> None:
         run = session.scalars(select(Run).where(Run.name == name)).one()
         live = of_run(engine, str(run.uuid), None).views[0]
         assert [j.to_json() for j in evaluate(live)] == [
-            s.judgement.to_json() for s in told(of_run(engine, name, "lab"), 100, None, show=False) if s.last
+            s.judgement.to_json() for s in told(of_run(engine, name, "lab"), 100, None) if s.last
         ]
         assert session.scalar(select(func.count()).select_from(JudgementRow)) == 0, "a backtest keeps nothing"
         assert session.scalar(select(func.count()).select_from(Alert)) == 0

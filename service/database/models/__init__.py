@@ -10,6 +10,7 @@ from service.database.models.alerts import (
     VerdictRow,
 )
 from service.database.models.base import Base
+from service.database.models.judging import DeclaredDeviation, JudgingChange, RuleSetting
 from service.database.models.points import Chunk, Fingerprint, ItemResult, Journal, Metric, Receipt
 from service.database.models.references import Reference, ReferenceRun
 from service.database.models.runs import Event, Project, Run, RunState, RunWork, Segment
@@ -20,6 +21,7 @@ __all__ = [
     "Base",
     "Channel",
     "Chunk",
+    "DeclaredDeviation",
     "Delivery",
     "DeliveryAttempt",
     "Event",
@@ -27,11 +29,13 @@ __all__ = [
     "ItemResult",
     "Journal",
     "JudgementRow",
+    "JudgingChange",
     "Metric",
     "Project",
     "Receipt",
     "Reference",
     "ReferenceRun",
+    "RuleSetting",
     "Run",
     "RunState",
     "RunWork",

@@ -68,6 +68,8 @@ class RunWork(Base):
     task: Mapped[str] = mapped_column(String(16), primary_key=True)  # seal | judge
     done_version: Mapped[int] = mapped_column(BigInteger, default=0)
     done_at: Mapped[float | None]
+    done_segment: Mapped[int | None] = mapped_column(BigInteger)  # newest segment that was there
+    done_change: Mapped[int | None] = mapped_column(BigInteger)  # newest change of settings that was there
 
 
 class Segment(Base):

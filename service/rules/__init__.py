@@ -1,0 +1,1 @@
+"""Settings of rules, per project and run: what was set, by whom, and what it would change."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import os
 import platform
 import sys
@@ -51,8 +53,11 @@ def find_place() -> Place:
     return Place(0, 1)
 
 
-def topology(place: Place) -> dict[str, Any]:
-    """Hosts, processes and devices of the launch; devices are null where jax is not initialised."""
+def topology(place: Place, mesh: Any = None, batch_shape: Any = None) -> dict[str, Any]:
+    """Hosts, processes and devices of the launch; devices are null where jax is not initialised.
+
+    `mesh`: a jax mesh, or axis -> devices; `batch_shape`: of the global batch. Raises ValueError for anything else.
+    """
     found: dict[str, Any] = {"hosts": place.processes, "processes": place.processes}
     found.update(devices=None, device_kind=None)
     if place.jax is not None:
@@ -61,6 +66,10 @@ def topology(place: Place) -> dict[str, Any]:
         found["local_devices"] = place.jax.local_device_count()
         found["device_kind"] = str(devices[0].device_kind)
         found["platform"] = str(devices[0].platform)
+    if mesh is not None:
+        found["mesh"] = {str(axis): _whole("mesh", size) for axis, size in dict(getattr(mesh, "shape", mesh)).items()}
+    if batch_shape is not None:
+        found["batch_shape"] = [_whole("batch_shape", size) for size in batch_shape]
     return found
 
 
@@ -112,11 +121,17 @@ def describe(
     data: Mapping[str, Any] | None,
     sample_rows: Any,
     place: Place,
+    mesh: Any = None,
+    batch_shape: Any = None,
+    names: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The wire body of a segment but for `sent_at`. Raises ValueError or TypeError that names a bad argument."""
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")
     steps, ramp = _tokens_per_step(tokens_per_step)
+    plain, digest = _config(config)
+    if names is not None:
+        plain["trainer_hooks"] = dict(names)
     return {
         # Process 0 speaks for the launch: the body is the same whichever process sends it.
         "process": 0,
@@ -132,19 +147,27 @@ def describe(
         "tokens_per_step": steps,
         "ramp": ramp,
         "forked_from": None if forked_from is None else _fork(forked_from),
-        "topology": topology(place),
-        "config": _config(config),
-        "versions": versions(),
+        "topology": topology(place, mesh, batch_shape),
+        "config": plain,
+        "versions": versions() | {"config_hash": digest},
         "data": None if data is None else _data(data),
         "sample_rows": _whole("sample_rows", sample_rows, at_least=1),
         "started_at": time.time(),
     }
 
 
-def _config(config: Any) -> dict[str, Any]:
-    """Always an object on the wire: what is none is the value of one."""
-    found: Any = {} if config is None else jsonable(config, CONFIG_BYTES)
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {"value": found}
+def _config(config: Any) -> tuple[dict[str, Any], str]:
+    """The configuration, and a hash of it that also tells configurations apart that are too large to be sent.
+
+    Always an object on the wire: what is none is the value of one. The hash is BLAKE2b of 8 bytes over its JSON, keys
+    sorted.
+    """
+    found: Any = {} if config is None else jsonable(config, sys.maxsize)
+    text = json.dumps(found, sort_keys=True, separators=(",", ":"))
+    if len(text) > CONFIG_BYTES:
+        found = f"left out: {len(text):,} bytes of JSON"
+    plain = dict(cast("dict[str, Any]", found)) if isinstance(found, dict) else {"value": found}
+    return plain, hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _text(what: str, value: Any) -> str:

@@ -19,7 +19,12 @@ RULES = {
     "non_finite": "Non-finite loss",
     "heldout_regression": "Held-out regression",
 }
-FAMILIES = {"curve_and_data": "Curve and data", "stability": "Stability", "operation": "Operation"}
+FAMILIES = {
+    "curve_and_data": "Curve and data",
+    "identity": "Same experiment",
+    "stability": "Stability",
+    "operation": "Operation",
+}
 
 
 def number(value: Any, digits: int = 3, *, fixed: bool = False) -> str:

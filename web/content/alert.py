@@ -107,6 +107,8 @@ def _change(change: ChangeAnswer) -> ChangeLine:
         text = f"by {change.body.get('by', 'somebody')}" + (f": {note}" if note else "")
     elif change.body.get("step") is not None:
         text = f"{rules} at step {formatting.step(change.body['step'])}".strip()
+    if change.body.get("reason"):
+        text = f"{text or rules}: {change.body['reason']}"
     return ChangeLine(change.at, CHANGES.get(change.kind, change.kind.capitalize()), text)
 
 

@@ -16,8 +16,10 @@ TONES = {"matching": "ok", "consistent": "ok", "drifting": "warn", "diverged": "
 RULES = (  # what tells most comes first
     "repeated_rows",
     "replayed_batches",
+    "data_position",
     "train_only_drift",
     "train_drift",
+    "heldout_text",
     "heldout_regression",
     "downstream",
     "non_finite",

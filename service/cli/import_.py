@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -23,7 +26,13 @@ EXAMPLE = "Example: pacenote import metrics.csv --reference olmo3-7b --map 'loss
 
 
 def import_(
-    path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A log, or a folder of logs.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|DIR|URL",
+            help="A log, a folder of logs, or an address: of a file, of a run at W&B or on MLflow's server.",
+        ),
+    ],
     as_: Annotated[Literal["reference", "run"], typer.Option("--as", help="What it becomes.")] = "run",
     project: Annotated[str | None, typer.Option(help="By default the reference's name, else `imported`.")] = None,
     name: Annotated[str | None, typer.Option(help="Of the run or reference; by default the log's own.")] = None,
@@ -37,7 +46,14 @@ def import_(
     mapping: Annotated[
         list[str] | None, typer.Option("--map", help="NAME=METRIC: what a name in the log means. May be repeated.")
     ] = None,
-    source: Annotated[str, typer.Option(help="Of a reference: where the numbers were published.")] = "",
+    sibling: Annotated[
+        list[str] | None,
+        typer.Option(help="Of a reference: another run of the log that is a healthy rerun (a seed), or `all` others."),
+    ] = None,
+    version: Annotated[str | None, typer.Option(help="Of a reference; by default from its content.")] = None,
+    published: Annotated[
+        str, typer.Option("--source", help="Of a reference: where the numbers were published; by default the address.")
+    ] = "",
     licence: Annotated[str, typer.Option(help="Of a reference: the numbers' licence.")] = "not stated",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what was found and how names map; store nothing.")
@@ -51,28 +67,56 @@ def import_(
     Exit 0: stored; 1: with --judge, a judgement says it is not the published run; 2: it cannot be imported.
     """
     from service.errors import ConflictError
-    from service.importers.folders import find
+    from service.importers.download import shown
+    from service.importers.remote import is_address
     from service.importers.rows import LogError
 
     settings = read_settings(database_url=database_url)
     if judge and (reference is None or as_ == "reference"):
         fail("--judge compares a run with a reference: name one with --reference.")
+    published = published or (shown(source) if is_address(source) else "")
     try:
-        found = find(path, format_)
-        _print_refused(found)
-        engine = None if dry_run and reference is None else open_database(settings.database_url)
-        options = _options(engine, as_, project, name, stage, reference, tokens_per_step, run, mapping)
-        previews = [_look(group, options) for group in found.groups]
-        if dry_run:
-            return
-        assert engine is not None
-        if not yes and interactive() and not typer.confirm("Import this?", default=True, err=True):
-            raise typer.Abort
-        reports = _store(engine, settings, previews, options, as_, source, licence)
+        with _found(source, format_) as found:
+            _print_refused(found)
+            engine = None if dry_run and reference is None else open_database(settings.database_url)
+            options = _options(engine, as_, project, name, stage, reference, tokens_per_step, run, mapping)
+            if sibling and as_ != "reference":
+                fail("--sibling names the reruns of a reference: it goes with --as reference.")
+            many = bool(sibling) or (as_ == "reference" and len(found.groups) > 1)
+            wanted = replace(options, run=None) if many else options
+            previews = [_look(group, wanted) for group in found.groups]
+            if dry_run:
+                return
+            assert engine is not None
+            if not yes and interactive() and not typer.confirm("Import this?", default=True, err=True):
+                raise typer.Abort
+            if as_ == "reference":
+                _publish(engine, settings, previews, options, sibling or [], version, published, licence)
+                return
+            reports = _store(engine, settings, previews, options)
         if judge and _judge(engine, settings, reports):
             raise typer.Exit(JUDGED_NOT)
     except (LogError, ConflictError) as error:
         fail(error.detail if isinstance(error, ConflictError) else str(error))
+
+
+@contextmanager
+def _found(source: str, format_: str | None) -> Generator[Found]:
+    """The logs there are; what comes over the network is kept while it is imported."""
+    from service.importers.folders import find
+    from service.importers.remote import find_remote, is_address
+    from service.importers.rows import LogError
+
+    if not is_address(source):
+        yield find(Path(source), format_)
+        return
+    with tempfile.TemporaryDirectory(prefix="pacenote-import-") as folder:
+        with _bar_of_network(source) as told:
+            found = find_remote(source, Path(folder), format_, told, warn)
+        try:
+            yield found
+        except LogError as error:
+            raise LogError(str(error).replace(f"{folder}/", "")) from error
 
 
 def _options(
@@ -151,41 +195,64 @@ def _store(
     settings: Settings,
     previews: list[Preview],
     options: Options,
-    as_: str,
-    source: str,
-    licence: str,
 ) -> list[Report]:
-    from dataclasses import replace
-
     from service.cli.import_report import print_report
-    from service.database.engine import writing
     from service.importers.job import store
-    from service.importers.published import NOT_STATED, Publication, publish, run_name
 
-    if as_ == "reference" and (len(previews) > 1 or len(previews[0].plan.runs) > 1):
-        names = [name for preview in previews for name in preview.plan.runs]
-        fail(
-            f"A reference is one run; the log holds {len(names)}. Take one with --run, for example --run '{names[0]}'."
-        )
     reports: list[Report] = []
     for preview in previews:
-        publication = None
-        own = options
-        if as_ == "reference":
-            slug = _slug(options.name or next(iter(preview.plan.runs)) or preview.group.name)
-            version = preview.version(options)
-            tokens = options.tokens_per_step or 0
-            publication = Publication(slug, version, options.stage, tokens, source, licence, source or NOT_STATED)
-            own = replace(options, name=run_name(slug, version), project=options.project if options.name else slug)
         with database_trouble(settings.database_url), _bar("storing", preview.group) as progress:
-            report = store(engine, preview, own, len(previews), progress)
-        if publication is not None:
-            with writing(engine) as session:
-                made = publish(session, report, publication)
-                typer.echo(f"Reference {made.slug}, version {made.version}")
+            report = store(engine, preview, options, len(previews), progress)
         print_report(report)
         reports.append(report)
     return reports
+
+
+def _publish(
+    engine: Engine,
+    settings: Settings,
+    previews: list[Preview],
+    options: Options,
+    siblings: list[str],
+    version: str | None,
+    source: str,
+    licence: str,
+) -> None:
+    """Make a reference of the log, as `reference build` does, and install it."""
+    from service.cli.import_report import print_report
+    from service.cli.reference_pull import install_bundle
+    from service.database.engine import reading
+    from service.references import imported
+    from service.references.building import About
+    from service.references.repository import ReferenceRepository
+
+    chosen = imported.choose(previews, options.run, siblings)
+    index, in_log = chosen.main
+    slug = imported.safe_name(options.name or in_log or previews[index].group.name)
+    made = version or imported.version_of(previews, chosen, replace(options, run=None), (source, licence))
+    about = About(slug, made, slug, licence, source or "not stated", source, retrieved="")
+    with reading(engine) as session:
+        known = version is None and ReferenceRepository(session).version(slug, made) is not None
+    with tempfile.TemporaryDirectory(prefix="pacenote-import-") as work:
+        if known:
+            reports = imported.stored_before(previews)
+            typer.echo(f"Reference {slug}, version {made} is installed already")
+        else:
+            bundle = Path(work) / "bundle"
+            bar = partial(_bar, "storing")
+            reports = imported.write_imported(bundle, previews, chosen, options, about, bar, warn)
+            install_bundle(bundle, settings.database_url)
+            _print_tolerances(bundle)
+    for report in reports:
+        print_report(report)
+
+
+def _print_tolerances(bundle: Path) -> None:
+    from service.references.bundle import load_bundle
+
+    for metric, entry in load_bundle(bundle).description.tolerance.items():
+        noise = f", noise of one point {entry.noise_sd:.2g}" if entry.noise_sd else ""
+        typer.echo(f"  {metric}: tolerance {entry.value:.2g} {entry.unit}{noise} ({entry.source})")
 
 
 def _judge(engine: Engine, settings: Settings, reports: list[Report]) -> bool:
@@ -212,12 +279,6 @@ def _judge(engine: Engine, settings: Settings, reports: list[Report]) -> bool:
     return said
 
 
-def _slug(name: str) -> str:
-    import re
-
-    return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._") or "reference"
-
-
 @contextmanager
 def _bar(what: str, group: Group) -> Generator[Callable[[int], None]]:
     """A progress bar by bytes, where a person watches."""
@@ -227,3 +288,20 @@ def _bar(what: str, group: Group) -> Generator[Callable[[int], None]]:
     with Progress(*columns, disable=not interactive(), transient=True) as progress:
         task = progress.add_task(what, total=group.size())
         yield lambda count: progress.advance(task, count)
+
+
+@contextmanager
+def _bar_of_network(source: str) -> Generator[Callable[[int, int | None], None]]:
+    """A progress bar where a person watches: bytes of a file, or values of a tracker, which does not say how many."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    with Progress(
+        TextColumn("downloading"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        disable=not interactive(),
+        transient=True,
+    ) as progress:
+        task = progress.add_task(source, total=None)
+        yield lambda count, total: progress.update(task, completed=count, total=total)

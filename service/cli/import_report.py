@@ -14,7 +14,9 @@ SHOWN = 12
 def print_preview(preview: Preview) -> None:
     """Format and reason, then per run what its names mean, its steps, and where the log goes back."""
     group = preview.group
-    files = f"{group.paths[0]}" + (f" and {len(group.paths) - 1:,} more files" if len(group.paths) > 1 else "")
+    files = group.place + (f" and {len(group.paths) - 1:,} more files" if len(group.paths) > 1 else "")
+    if group.origin:
+        files += f" ({group.size() / 1e6:,.1f} MB)"
     typer.echo(f"{files}: {group.format.title}, known by {group.because}")
     for note in preview.account.notes:
         typer.echo(f"  {note}")

@@ -77,9 +77,7 @@ def naming(format_name: str, names: Iterable[str], chosen: Mapping[str, str] | N
     """
     names = list(names)
     chosen = chosen or {}
-    for name in chosen:
-        if name not in names:
-            raise LogError(f"--map: the log holds no {name!r}; it holds {_listed(names)}")
+    check_chosen(names, chosen)
     known = {name: Target(metric) for name, metric in chosen.items()}
     taken = set(chosen.values())
     for name in names:
@@ -96,6 +94,18 @@ def naming(format_name: str, names: Iterable[str], chosen: Mapping[str, str] | N
             taken |= {target.metric for target in found.values()}
             used.append(one.title)
     return Naming(known, used, [name for name in names if name not in known])
+
+
+def check_chosen(names: Iterable[str], chosen: Iterable[str]) -> None:
+    """Refuse chosen names that do not occur.
+
+    Raises:
+        LogError: one does not.
+    """
+    names = list(names)
+    for name in chosen:
+        if name not in names:
+            raise LogError(f"--map: the log holds no {name!r}; it holds {_listed(names)}")
 
 
 def _apply(one: _Map, names: list[str], every: list[str], taken: set[str]) -> dict[str, Target]:

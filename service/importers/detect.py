@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from service.importers import (
+    aim,
     deepspeed,
     delimited,
     hf_trainer,
@@ -27,12 +28,14 @@ from service.importers import (
 from service.importers.blocks import Block, rows_of
 from service.importers.formats import Format, Head, Source, read_head
 from service.importers.rows import Account, LogError, Row
+from service.importers.sqlite_files import MAGIC as SQLITE
 
 # In this order: the more particular first.
 FORMATS: dict[str, Format] = {
     one.name: one
     for one in (
         tensorboard.FORMAT,
+        aim.FORMAT,
         mlflow.STORE,
         mlflow.DATABASE,
         trackio.DATABASE,
@@ -80,18 +83,33 @@ def recognised(path: Path, chosen: str | None = None) -> tuple[Format, str]:
         because = one.recognise(head)
         if because is not None:
             return one, because
-    raise LogError(f"{path}: no known format{_hint(head)}")
+    raise LogError(f"{path}: no known format; {_hint(head)}")
 
 
 def _hint(head: Head) -> str:
-    if head.path.name == "meta.yaml" or head.path.parent.name in ("tags", "params"):
-        return "; this looks like a part of MLflow's file store: import the folder mlruns"
-    if (head.path / ".aim").is_dir() or head.path.name == ".aim":
-        return "; Aim's store is read by Aim alone: write it out with its SDK (run.dataframe()) as CSV or Parquet"
+    """What is most likely the matter, and what to do."""
+    path = head.path
+    if path.name == "meta.yaml" or path.parent.name in ("tags", "params"):
+        return "this looks like a part of MLflow's file store: import the folder mlruns"
+    if path.is_dir():
+        return "this is a folder that is no store of Aim's or MLflow's"
+    if head.data.startswith(SQLITE):
+        return "a SQLite file without the tables of MLflow or Trackio"
+    if (
+        head.data.startswith((b"PK\x03\x04", b"7z\xbc\xaf", b"BZh", b"\xfd7zXZ", b"Rar!"))
+        or head.data[257:262] == b"ustar"
+    ):
+        return "this is an archive: unpack it and import what is in it"
     if not head.lines and head.data:
-        return "; this is not a text file"
-    known = ", ".join(name.replace("_", " ") for name in FORMATS)
-    return f" (known: {known}); a table needs a column named step"
+        return "this is not a text file"
+    first = next(line.strip() for line in head.lines if line.strip())
+    if first.lower().startswith(("<!doctype html", "<html")):
+        return "this is a web page: download the file itself (its raw address)"
+    if first.startswith(("{", "[")):
+        return "JSON with a step in each line, or a document of a known tool, is expected (docs/importing.md)"
+    if any(mark in first for mark in ",;\t"):
+        return f"a table needs a column that counts steps, named step or iteration: its first line is `{first[:60]}`"
+    return f"no line like `step 10: loss 3.2` was found (docs/importing.md lists the formats): it begins `{first[:60]}`"
 
 
 @contextmanager

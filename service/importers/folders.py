@@ -21,12 +21,21 @@ LARGEST_PIECE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Files of one format that are read together. `name` is what the run is called where the log does not say."""
+    """Files of one format that are read together. `name` is what the run is called where the log does not say.
+
+    `origin` is the address they came from, if they came over the network.
+    """
 
     format: Format
     because: str
     name: str
     paths: list[Path]
+    origin: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where the log is, for messages."""
+        return self.origin or str(self.paths[0])
 
     def read(
         self, account: Account, progress: Progress = no_progress, tokens_per_step: float | None = None
@@ -42,7 +51,7 @@ class Group:
 
     def size(self) -> int:
         """Bytes on disk."""
-        return sum(file.stat().st_size for path in self.paths for file in _files(path))
+        return sum(file.stat().st_size for path in self.paths for file in self._files(path))
 
     def digest(self, options: Iterable[str]) -> bytes:
         """32 bytes that tell this content, read with these options, from every other."""
@@ -50,12 +59,15 @@ class Group:
         for text in (self.format.name, *options):
             made.update(f"{len(text)}:{text}".encode())
         for path in self.paths:
-            for file in _files(path):
+            for file in self._files(path):
                 made.update(file.relative_to(path).as_posix().encode() if file != path else b"")
                 with file.open("rb") as content:
                     while piece := content.read(LARGEST_PIECE):
                         made.update(piece)
         return made.digest()
+
+    def _files(self, path: Path) -> list[Path]:
+        return (self.format.files or _files)(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +89,10 @@ def find(path: Path, chosen: str | None = None) -> Found:
         return Found([Group(format_, because, _name(path), [path])])
     try:
         format_, because = recognised(path, chosen)
-        if format_.name == "mlflow":
-            return Found([Group(format_, because, path.name, [path])])
-    except LogError as error:
-        if "Aim" in str(error):
-            raise
+        if format_.files is not None:  # a store of many runs
+            return Found([Group(format_, because, path.resolve().name, [path])])
+    except LogError:
+        pass  # its files are looked at one by one
     groups: dict[tuple[str, Path, str], Group] = {}
     refused: list[tuple[Path, str]] = []
     for file in _files(path):

@@ -38,7 +38,7 @@ class Format:
     """One format: how it is recognised (the reason in words, or None) and read.
 
     `together` says what several of its files in one folder are: "launches" of one run, "checkpoints" of one run, or
-    "" where each is a run of its own.
+    "" where each is a run of its own. `files` are those of a store in a folder that hold its runs (None: all).
     """
 
     name: str
@@ -46,6 +46,7 @@ class Format:
     recognise: Callable[[Head], str | None]
     read: Callable[[Source, Account], Iterator[Block]]
     together: str = ""
+    files: Callable[[Path], list[Path]] | None = None
 
 
 def line_format(

@@ -81,7 +81,7 @@ def look(group: Group, options: Options, progress: Progress = no_progress) -> Pr
     if not found.points:
         why = f" ({_reasons(account)})" if account.refused else ""
         named = f"no run {options.run!r} with values" if options.run else "no value could be read"
-        raise LogError(f"{group.paths[0]}: {named}{why}")
+        raise LogError(f"{group.place}: {named}{why}")
     read = found.points + account.refused.total()
     return Preview(group, account, found, plan(found, group.format.name, options.mapping, account), read, options.run)
 
@@ -105,7 +105,7 @@ def store(
             options.reference if options.role == "run" else None,
             options.tokens_per_step,
             digest,
-            group.paths[0].name,
+            group.origin or group.paths[0].name,
             group.format.name,
         )
         for name in runs
@@ -141,7 +141,7 @@ def _chosen(blocks: Iterator[Block], run: str | None) -> Iterator[Block]:
 def _same(blocks: Iterator[Block], runs: Mapping[str, RunPlan], group: Group) -> Iterator[Block]:
     for block in blocks:
         if block.run not in runs or block.launch not in runs[block.run].cuts:
-            raise LogError(f"{group.paths[0]}: it changed while it was read; import it again, or use `pacenote follow`")
+            raise LogError(f"{group.place}: it changed while it was read; import it again, or use `pacenote follow`")
         yield block
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from service.importers.blocks import ROWS_AT_ONCE, Block, Column, blocks_of
 from service.importers.formats import Format, Head, Source
 from service.importers.rows import NO_NUMBER, Account, LogError, Row, number, whole
+from service.importers.run_names import distinct
 from service.importers.sqlite_files import opened, tables_of
 from service.importers.text import open_lines
 
@@ -39,8 +40,12 @@ def read_store(source: Source, account: Account) -> Iterator[Block]:
         metric = "/".join(parts[len(parts) - parts[::-1].index("metrics") :]) if known else source.path.name
         yield from blocks_of(_lines(source, source.path, metric, account), in_time_order=False)
         return
-    for folder in _runs(source.path):
-        name = _run_name(folder)
+    found = [(folder, _meta(folder)) for folder in _runs(source.path)]
+    kept = [(folder, meta) for folder, meta in found if meta.get("lifecycle_stage") != "deleted"]
+    if len(kept) < len(found):
+        account.note(f"{len(found) - len(kept)} deleted runs are left out")
+    names = distinct([meta.get("run_name", "") for _, meta in kept], [folder.name for folder, _ in kept])
+    for (folder, _), name in zip(kept, names, strict=True):
         for path in sorted(path for path in (folder / "metrics").rglob("*") if path.is_file()):
             metric = path.relative_to(folder / "metrics").as_posix()
             yield from blocks_of(_lines(source, path, metric, account), run=name, in_time_order=False)
@@ -52,12 +57,10 @@ def _runs(folder: Path) -> Iterator[Path]:
     yield from sorted(path.parent for paths in (*found, inner) for path in paths if (path.parent / "metrics").is_dir())
 
 
-def _run_name(folder: Path) -> str:
-    for line in (folder / "meta.yaml").read_text(encoding="utf-8", errors="replace").splitlines():
-        key, _, value = line.partition(":")
-        if key == "run_name" and value.strip(" '\""):
-            return value.strip(" '\"")
-    return folder.name
+def _meta(folder: Path) -> dict[str, str]:
+    """What meta.yaml says of a run, as far as each stands on a line of its own."""
+    lines = (folder / "meta.yaml").read_text(encoding="utf-8", errors="replace").splitlines()
+    return {key: value.strip(" '\"") for key, colon, value in (line.partition(":") for line in lines) if colon}
 
 
 def _lines(source: Source, path: Path, metric: str, account: Account) -> Iterator[Row]:
@@ -84,11 +87,13 @@ def read_database(source: Source, account: Account) -> Iterator[Block]:
     """Every metric of every run that is not deleted, in the order they were logged."""
     try:
         with closing(opened(source.path)) as database:
-            runs = database.execute(
-                "SELECT run_uuid, name FROM runs WHERE lifecycle_stage = 'active' ORDER BY start_time"
-            )
-            for uuid, name in runs.fetchall():
-                yield from _database_run(database, str(uuid), str(name or uuid), account)
+            runs = database.execute("SELECT run_uuid, name, lifecycle_stage FROM runs ORDER BY start_time").fetchall()
+            kept = [(str(uuid), str(name or "")) for uuid, name, stage in runs if stage == "active"]
+            if len(kept) < len(runs):
+                account.note(f"{len(runs) - len(kept)} deleted runs are left out")
+            ids = [uuid for uuid, _ in kept]
+            for uuid, name in zip(ids, distinct([name for _, name in kept], ids), strict=True):
+                yield from _database_run(database, uuid, name, account)
     except sqlite3.Error as error:
         raise LogError(f"{source.path}: the SQLite file cannot be read ({error})") from error
 
@@ -110,5 +115,14 @@ def _database_run(database: sqlite3.Connection, uuid: str, name: str, account: A
         yield Block(steps, columns, times, name, in_time_order=False)
 
 
-STORE = Format("mlflow", "MLflow's file store", recognise_store, read_store)
+def _store_files(path: Path) -> list[Path]:
+    """What holds runs: artifacts may be large and are not read."""
+    if path.is_file():
+        return [path]
+    folders = list(_runs(path))
+    metrics = [file for folder in folders for file in (folder / "metrics").rglob("*") if file.is_file()]
+    return sorted([*metrics, *(folder / "meta.yaml" for folder in folders)])
+
+
+STORE = Format("mlflow", "MLflow's file store", recognise_store, read_store, files=_store_files)
 DATABASE = Format("mlflow_sqlite", "MLflow's SQLite store", recognise_database, read_database)

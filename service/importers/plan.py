@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from service.importers.blocks import Block
-from service.importers.canonical import Naming, Target, naming
+from service.importers.canonical import Naming, Target, check_chosen, naming
 from service.importers.rows import Account
 from service.importers.survey import RunFound, Survey
 from service.importers.units import settle
@@ -49,10 +49,9 @@ class RunPlan:
 
 @dataclass(slots=True)
 class Plan:
-    """The runs of a log by their name in it, and how its names map."""
+    """The runs of a log by their name in it."""
 
     runs: dict[str, RunPlan]
-    naming: Naming
 
 
 def plan(found: Survey, format_name: str, chosen: Mapping[str, str], account: Account) -> Plan:
@@ -61,13 +60,17 @@ def plan(found: Survey, format_name: str, chosen: Mapping[str, str], account: Ac
     Raises:
         LogError: a chosen name does not occur, or two names mean the same.
     """
-    names = naming(format_name, dict.fromkeys(name for run in found.runs.values() for name in run.metrics), chosen)
-    runs = {name: _plan_run(run, names, chosen) for name, run in found.runs.items()}
+    every = dict.fromkeys(name for run in found.runs.values() for name in run.metrics)
+    check_chosen(every, chosen)
+    runs: dict[str, RunPlan] = {}
+    for name, run in found.runs.items():  # each for itself: what one calls train/loss may be loss in another
+        own = {mapped: metric for mapped, metric in chosen.items() if mapped in run.metrics}
+        runs[name] = _plan_run(run, naming(format_name, run.metrics, own), own)
     for run in runs.values():
         metrics = run.found.metrics
         for name, reason in run.refused.items():
             account.refuse(reason, name[:40], sum(metric.count for metric in metrics[name]))
-    return Plan(runs, names)
+    return Plan(runs)
 
 
 def _plan_run(run: RunFound, names: Naming, chosen: Mapping[str, str]) -> RunPlan:

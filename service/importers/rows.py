@@ -77,11 +77,12 @@ def number(text: str) -> float | None:
     NaN and infinities in any usual spelling, thousands separators ("1,234.5") and Fortran's exponents ("1.0D+00") are
     read.
     """
-    text = text.strip()
+    if "_" in text:
+        return None
     try:
-        return None if "_" in text else float(text)  # knows nan, inf, infinity in any case
+        return float(text)  # knows nan, inf, infinity in any case, and white space around them
     except ValueError:
-        pass
+        text = text.strip()
     if _THOUSANDS.fullmatch(text):
         return float(text.replace(",", ""))
     fortran = _FORTRAN.fullmatch(text)

@@ -191,7 +191,9 @@ class Storer:
             reference=goal.reference,
             kind="import",
             tokens_per_step=goal.tokens_per_step,
-            config={"imported": goal.source, "format": goal.format} | ({"launch": key[0]} if key[0] else {}),
+            config={"imported": goal.source, "format": goal.format}
+            | ({"launch": key[0]} if key[0] else {})
+            | ({"launched": told} if told is not None else {}),
         )
         uuid = goal.segment(run, key)
         put_segment(session, Put(uuid, body, goal.digest[:16], started, self._now))

@@ -46,10 +46,13 @@ def test_a_reference_a_run_and_their_judgement(url: str, tmp_path: Path) -> None
     made = do(url, str(curve(tmp_path / "published.csv")), *reference)
     assert made.exit_code == 0, made.stderr
     assert "train_loss -> train/ce_loss (2,000 points, step 1 to 2,000)" in made.stdout
-    assert "Reference small-run, version " in made.stdout
+    assert "Installed small-run version " in made.stdout
+    assert "train/ce_loss: tolerance 0." in made.stdout
+    assert "heldout/val/ce_loss: tolerance 0." in made.stdout
     assert "Rows read 2,040 = stored 2,040 + superseded 0 + refused 0" in made.stdout
     again = do(url, str(tmp_path / "published.csv"), *reference)
     assert "refused 2,040: stored before" in again.stdout
+    assert "is installed already" in again.stdout
     healthy = curve(tmp_path / "healthy.csv", 0.001, 0.001)
     result = do(url, str(healthy), "--reference", "small-run", "--judge")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -117,7 +120,7 @@ def test_what_is_named_goes_before_what_is_found(url: str) -> None:
         ([str(GOLDEN / "llmc_main.log"), "--map", "loss"], "write NAME=METRIC"),
         ([str(GOLDEN / "llmc_main.log"), "--map", "loss=train/ce_loss"], "the log holds no 'loss'"),
         ([str(GOLDEN / "wandb_export.csv"), "--as", "reference", "--tokens-per-step", "1"], "Take one with --run"),
-        ([str(GOLDEN / "checkpoints.csv"), "--as", "reference", "--tokens-per-step", "1"], "a reference needs it"),
+        ([str(GOLDEN / "checkpoints.csv"), "--as", "reference", "--tokens-per-step", "1"], "say which with --map"),
         ([str(GOLDEN / "checkpoints_agg.json"), "--run", "x"], "no run 'x' with values"),
     ],
 )

@@ -12,13 +12,12 @@ import pytest
 from importing import GOLDEN, check, imported, previewed, series
 from sqlalchemy import Engine, select
 
-from service.database.engine import reading, writing
-from service.database.models import Chunk, Run, Segment
+from service.database.engine import reading
+from service.database.models import Chunk, Segment
 from service.importers import job, storing, survey
 from service.importers.blocks import Block
 from service.importers.folders import find
 from service.importers.job import STORED_BEFORE, Options, look, store
-from service.importers.published import Publication, publish
 from service.importers.rows import LogError
 from service.series.repository import SeriesRepository
 
@@ -257,19 +256,6 @@ def test_what_the_trackers_own_readers_say(database: Engine, kind: str, name: st
     check(database, report)
 
 
-def test_an_imported_run_becomes_a_reference(database: Engine) -> None:
-    report = imported(
-        database, GOLDEN / "modded_nanogpt.txt", Options("r", role="reference", name="r@1", tokens_per_step=10)
-    )
-    for _ in range(2):
-        with writing(database) as session:
-            made = publish(session, report, Publication("r", "1", "stage1", 10))
-            assert made.description["heldout"][0]["metric"] == "heldout/val/ce_loss"
-            assert made.description["stages"][0]["tokens_per_step"] == 10
-    with reading(database) as session:
-        assert session.scalars(select(Run.role)).all() == ["reference"]
-
-
 def test_a_name_that_another_means_is_refused(database: Engine, tmp_path: Path) -> None:
     path = write(tmp_path, "step,loss,train/ce_loss\n1,3,4\n")
     report = imported(database, path, Options("test", mapping={"loss": "train/ce_loss"}))
@@ -331,7 +317,24 @@ def test_olmes_takes_the_step_from_where_it_stands(database: Engine, tmp_path: P
     assert series(database, report, "downstream/arc_easy/accuracy") == {1000: 0.25, 2000: 0.5}
 
 
-def test_aim_says_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / ".aim" / "meta").mkdir(parents=True)
-    with pytest.raises(LogError, match="Aim's store is read by Aim alone"):
-        find(tmp_path)
+def test_runs_of_one_name_stay_apart(database: Engine, tmp_path: Path) -> None:
+    for key, loss, stage in (("a1", 3.0, "active"), ("b2", 2.0, "active"), ("c3", 1.0, "deleted")):
+        folder = tmp_path / "mlruns" / "0" / key
+        (folder / "metrics").mkdir(parents=True)
+        (folder / "meta.yaml").write_text(f"run_id: {key}\nrun_name: seed\nlifecycle_stage: {stage}\n")
+        (folder / "metrics" / "loss").write_text(f"1700000000000 {loss} 1\n")
+        (folder / "artifacts").mkdir()
+    (group,) = find(tmp_path / "mlruns").groups
+    before = group.digest([])
+    (tmp_path / "mlruns/0/a1/artifacts/model.bin").write_bytes(b"large")
+    assert group.digest([]) == before, "artifacts are not read"
+    report = imported(database, tmp_path / "mlruns")
+    assert list(report.runs) == ["seed (a1)", "seed (b2)"]
+    assert series(database, report, "train/ce_loss", "seed (b2)") == {1: 2.0}
+
+
+def test_a_name_that_one_run_lacks_is_found_in_another(database: Engine, tmp_path: Path) -> None:
+    path = write(tmp_path, "run,step,metric,value\na,1,train/loss,3\na,1,loss,4\nb,1,loss,2\n")
+    report = imported(database, path)
+    assert series(database, report, "train/ce_loss", "a") == {1: 3.0}
+    assert series(database, report, "train/ce_loss", "b") == {1: 2.0}

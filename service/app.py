@@ -18,6 +18,7 @@ from service.context import Context
 from service.database.engine import open_engine
 from service.deviations.endpoints import router as deviations
 from service.events.endpoints import router as events
+from service.fingerprints.endpoints import router as fingerprints
 from service.head import HeadAsGet
 from service.health.endpoints import router as health
 from service.health.telemetry import install as install_telemetry
@@ -35,7 +36,8 @@ from service.worker.loop import Worker
 from web.pages import install as install_pages
 
 NOUNS = (
-    runs, ingest, series, references, judgements, previews, rules, deviations, recovery, alerts, channels, events,
+    runs, ingest, series, fingerprints, references, judgements, previews, rules, deviations, recovery, alerts, channels,
+    events,
 )  # fmt: skip
 
 SMALL_BODY = 64 * 1024  # bytes of a request that a person or a script writes

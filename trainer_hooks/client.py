@@ -25,7 +25,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
-from trainer_hooks.connection import parse_address, parse_headers, retry_after
+from trainer_hooks.connection import parse_address, parse_headers, proxy_for, retry_after
+from trainer_hooks.frames import numbers, pandas, points, table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -76,8 +77,11 @@ class Client:
         url = url or os.environ.get("PACENOTE_URL", "")
         if not url:
             raise ValueError("no address: give one, such as http://127.0.0.1:8350, or set PACENOTE_URL")
-        parse_address(url)
+        parts = parse_address(url)
         self.url = url.strip().rstrip("/")
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        proxy = proxy_for(parts.scheme, parts.hostname or "", port)
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({parts.scheme: proxy} if proxy else {}))
         token = os.environ.get("PACENOTE_TOKEN", "") if token is None else token
         given = parse_headers(os.environ.get("PACENOTE_HEADERS", "")) if headers is None else dict(headers)
         self._headers = {"User-Agent": "pacenote-client", **given}
@@ -97,7 +101,7 @@ class Client:
     def runs(self, project: str | None = None, role: str | None = None) -> DataFrame:
         """Every run (of a project, of a role: reference, reproduction), the newest first; `id` is the index."""
         items = self._pages("/runs", [*_given("project", project), *_given("role", role), ("limit", 500)])
-        return _frame(items, "id", times=("last_data_at", "created_at"))
+        return table(items, "id", times=("last_data_at", "created_at"))
 
     def run(self, run: str) -> dict[str, Any]:
         """Everything about one run: state, segments, metrics, reference, verdict."""
@@ -130,9 +134,9 @@ class Client:
             self._read(run, names[start : start + METRICS_AT_ONCE], rest)
             for start in range(0, len(names), METRICS_AT_ONCE)
         ]
-        pd = _pandas()
         if not parts:
-            parts = [_points(pd, {}, superseded)]
+            parts = [points({}, superseded)]
+        pd = pandas()
         frame: Any = parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
         frame["metric"] = frame["metric"].astype(pd.CategoricalDtype(names))
         if wide:
@@ -143,25 +147,44 @@ class Client:
         """Run minus reference at equal tokens, one row per block or evaluation: first_step, last_step, first_tokens,
         last_tokens, gap, low, high (95 %), n. `attrs` holds reference, version, window_steps and tolerance."""
         answer: dict[str, Any] = self._json(f"/runs/{_quoted(run)}/gap", [("metric", metric), ("points", points)])
-        columns = {name: _numbers(cast("list[Any]", value)) for name, value in answer.items() if type(value) is list}
-        frame: Any = _pandas().DataFrame(columns)
+        columns = {name: numbers(cast("list[Any]", value)) for name, value in answer.items() if type(value) is list}
+        frame: Any = pandas().DataFrame(columns)
         frame.attrs.update({name: value for name, value in answer.items() if name not in columns})
         return frame
 
     def alerts(self, run: str | None = None, project: str | None = None, state: str | None = None) -> DataFrame:
         """Alerts, the newest first; `id` is the index."""
         given = [*_given("run", run), *_given("project", project), *_given("state", state)]
-        return _frame(self._pages("/alerts", given), "id", times=("opened_at", "updated_at", "resolved_at"))
+        return table(self._pages("/alerts", given), "id", times=("opened_at", "updated_at", "resolved_at"))
 
     def judgements(self, run: str) -> DataFrame:
         """The latest answer of every rule, with its summary; `rule` is the index, `judgement` the whole of it."""
         items = self._json(f"/runs/{_quoted(run)}/judgements")["items"]
         items = [item | {"summary": item["judgement"].get("summary")} for item in items]
-        return _frame(items, "rule", times=("decided_at",))
+        return table(items, "rule", times=("decided_at",))
 
     def events(self, run: str) -> DataFrame:
         """What the trainer said beside numbers, by step."""
-        return _frame(self._pages(f"/runs/{_quoted(run)}/events", [("limit", 1000)]), None, times=("at",))
+        return table(self._pages(f"/runs/{_quoted(run)}/events", [("limit", 1000)]), None, times=("at",))
+
+    def audit(self, run: str) -> dict[str, Any] | None:
+        """What sampled fingerprints show of the rows that a run has read: share of repeats with its interval, since
+        when, rows read, distinct rows, coverage of the declared data. None where no fingerprints were sent."""
+        return self._json(f"/runs/{_quoted(run)}/audit")["rows"]
+
+    def audits(self, project: str | None = None) -> DataFrame:
+        """The row audits of every reproduction that sent fingerprints, one row per run; `id` is the index."""
+        runs = self._pages("/runs", [*_given("project", project), ("role", "reproduction"), ("limit", 500)])
+        found = [(run, self.audit(run["id"])) for run in runs]
+        return table([{"id": run["id"], "name": run["name"], **audit} for run, audit in found if audit], "id")
+
+    def references(self) -> DataFrame:
+        """Every reference in its newest version; `slug` is the index."""
+        return table(self._json("/references")["items"], "slug", times=("installed_at",))
+
+    def reference(self, slug: str, version: str | None = None) -> dict[str, Any]:
+        """One reference: stages, tasks, held-out sets, tolerances, source, conflicts, and the runs of its curves."""
+        return self._json(f"/references/{_quoted(slug)}", _given("version", version))
 
     # --- live ---
 
@@ -171,20 +194,24 @@ class Client:
         """What changes about a run, as it changes, for ever; new points come with their values.
 
         The first Update is hello, with the points from `from_step` on (None: only what is new from now on). After a
-        connection was lost, what came meanwhile follows. When the training goes back, its new points follow. Raises
-        ClientError if the service stays away.
+        connection was lost, what came meanwhile follows: the points, and a verdict that is another one. When the
+        training goes back, its new points follow. Raises ClientError if the service stays away.
         """
         names = [metrics] if isinstance(metrics, str) else metrics
         reader = _Tail(self, run, names, from_step)
         failures = 0
-        kind = "hello"
+        kind, verdict = "hello", None
         while True:
             try:
                 with self._open("/events", [("run", run)], "text/event-stream", SILENCE_SECONDS) as stream:
                     yield Update(kind, {"run": run}, reader.news())  # after listening has begun: nothing is missed
-                    kind = "points"
+                    if kind == "points" and reader.verdict != verdict:
+                        yield Update("verdict", {"run": run, "state": reader.verdict, "changed": True}, None)
+                    kind, verdict = "points", reader.verdict
                     for event, body in _server_events(stream):
                         failures = 0
+                        if event == "verdict":
+                            verdict = body.get("state")
                         yield Update(event, body, reader.news() if event == "points" else None)
             except (OSError, http.client.HTTPException, ClientError) as error:
                 failures += 1
@@ -202,7 +229,7 @@ class Client:
             content = self._get(path, parameters, "application/vnd.apache.arrow.stream")
             with pa.ipc.open_stream(io.BytesIO(content)) as reader:
                 return reader.read_all().to_pandas()
-        return _points(_pandas(), json.loads(self._get(path, parameters))["series"], superseded)
+        return points(json.loads(self._get(path, parameters))["series"], superseded)
 
     def _pages(self, path: str, parameters: Params) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = []
@@ -240,7 +267,7 @@ class Client:
         query = f"?{urllib.parse.urlencode(list(parameters))}" if parameters else ""
         request = urllib.request.Request(f"{self.url}/api/v1{path}{query}", headers={**self._headers, "Accept": accept})
         try:
-            return urllib.request.urlopen(request, timeout=timeout)
+            return self._opener.open(request, timeout=timeout)
         except urllib.error.HTTPError as error:
             with error:
                 refused = ClientError(error.code, _detail(error))
@@ -257,10 +284,12 @@ class _Tail:
         self._segments: set[str] = set()
         self._begin = from_step
         self._first = True
+        self.verdict: str | None = None
 
     def news(self) -> DataFrame:
         """Points that were not given yet; those of a restart from its beginning on."""
         found = self._client.run(self._run)
+        self.verdict = found["verdict"]
         self._see_restarts(found["segments"])
         names = [name for name in found["metrics"] if self._metrics is None or name in self._metrics]
         if self._first and self._begin is None:
@@ -303,40 +332,6 @@ def _server_events(stream: http.client.HTTPResponse) -> Iterator[tuple[str, dict
         if data:
             yield kind or "message", json.loads("\n".join(data))
         kind, data = "", []
-
-
-def _points(pd: Any, series: Mapping[str, Mapping[str, list[Any]]], superseded: bool) -> Any:
-    """The frame of an answer in JSON."""
-    columns = ("step", "tokens", "value", *(("segment", "live") if superseded else ()))
-    types = {"metric": "object", "step": "int64", "tokens": "float64", "value": "float64"}
-    made: dict[str, list[Any]] = {"metric": [], **{column: [] for column in columns}}
-    for name, found in series.items():
-        made["metric"] += [name] * len(found["steps"])
-        for column in columns:
-            listed = found[column if column == "live" else f"{column.rstrip('s')}s"]
-            made[column] += _numbers(listed) if column in ("tokens", "value") else listed
-    return pd.DataFrame(made).astype(types)
-
-
-def _numbers(listed: Sequence[Any]) -> list[Any]:
-    """JSON's numbers as Python's: "NaN" and infinities by name, null as NaN."""
-    return [float("nan") if value is None else float(value) if isinstance(value, str) else value for value in listed]
-
-
-def _frame(items: Sequence[Mapping[str, Any]], index: str | None, times: Sequence[str]) -> Any:
-    pd = _pandas()
-    frame = pd.DataFrame(list(items))
-    for column in times:
-        if column in frame:
-            frame[column] = pd.to_datetime(frame[column], utc=True, format="ISO8601")
-    return frame.set_index(index) if index is not None and index in frame else frame
-
-
-def _pandas() -> Any:
-    try:
-        return import_module("pandas")
-    except ImportError as error:
-        raise ImportError("frames need pandas: pip install pandas") from error
 
 
 def _given(name: str, value: str | int | None) -> list[tuple[str, str | int]]:

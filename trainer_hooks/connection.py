@@ -8,6 +8,7 @@ import email.utils
 import gzip
 import http.client
 import io
+import ipaddress
 import json
 import math
 import os
@@ -38,6 +39,7 @@ class Answer(NamedTuple):
     duplicate: bool = False
     retry_after: float = 0.0
     detail: str = ""
+    left_out: str = ""  # what the service did not take of a record that it took
 
     @property
     def accepted(self) -> bool:
@@ -140,15 +142,13 @@ class Connection:
             duplicate=fields.get("duplicate") is True,
             retry_after=retry_after(response.headers.get("Retry-After")),
             detail=" ".join(detail.split())[:MAX_DETAIL],
+            left_out=_left_out(fields.get("refused")),
         )
 
     def _connect(self) -> http.client.HTTPConnection:
         scheme, host = self._parts.scheme, self._parts.hostname or ""
         port = self._parts.port or _PORTS[scheme]  # always given: http.client would take the end of an IPv6 address
-        proxy = None
-        with contextlib.suppress(ValueError):
-            if not urllib.request.proxy_bypass(host):
-                proxy = urllib.request.getproxies().get(scheme)
+        proxy = proxy_for(scheme, host, port)
         via = urllib.parse.urlsplit(proxy if "://" in proxy else f"http://{proxy}") if proxy else None
         at = (host, port) if via is None else (via.hostname or "", via.port or _PORTS.get(via.scheme, 80))
         if scheme == "https":
@@ -209,6 +209,42 @@ def _proxy_login(proxy: urllib.parse.SplitResult) -> dict[str, str]:
         return {}
     pair = f"{urllib.parse.unquote(proxy.username)}:{urllib.parse.unquote(proxy.password or '')}"
     return {"Proxy-Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
+
+
+def proxy_for(scheme: str, host: str, port: int) -> str | None:
+    """The proxy that the environment names for an address; none for this machine itself, nor where NO_PROXY says so.
+
+    NO_PROXY holds host names (with all beneath them), addresses, networks such as 10.0.0.0/8, or *.
+    """
+    if host.rstrip(".").lower() == "localhost" or host.lower().endswith(".localhost"):
+        return None
+    with contextlib.suppress(ValueError):
+        address = ipaddress.ip_address(host.partition("%")[0])
+        address = getattr(address, "ipv4_mapped", None) or address
+        if address.is_loopback or address.is_unspecified or _in_networks(address):
+            return None
+    with contextlib.suppress(ValueError, OSError):
+        if not urllib.request.proxy_bypass(f"[{host}]:{port}" if ":" in host else f"{host}:{port}"):
+            return urllib.request.getproxies().get(scheme) or None
+    return None
+
+
+def _in_networks(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    for entry in (os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "").split(","):
+        with contextlib.suppress(ValueError):
+            if address in ipaddress.ip_network(entry.strip(), strict=False):
+                return True
+    return False
+
+
+def _left_out(refused: Any) -> str:
+    """The metrics that were left out, in one line; "" if none were."""
+    if not isinstance(refused, list) or not refused:
+        return ""
+    entries = [cast("dict[str, Any]", entry) for entry in cast("list[Any]", refused) if isinstance(entry, dict)]
+    named = ", ".join(str(entry.get("field")) for entry in entries[:3])
+    more = f" and {len(entries) - 3} more" if len(entries) > 3 else ""
+    return f"{named}{more}: {entries[0].get('detail') if entries else 'refused'}"[:MAX_DETAIL]
 
 
 def _fields(content: bytes) -> dict[str, Any]:

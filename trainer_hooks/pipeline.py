@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainer_hooks.batches import Translate
 from trainer_hooks.connection import Connection, parse_address, parse_headers, parse_token
 from trainer_hooks.journal import Journal
 from trainer_hooks.launch import Launch
@@ -38,12 +39,21 @@ class FinishReport:
 class Pipeline:
     """Queue → writing thread → journal → sending thread."""
 
-    def __init__(self, place: Place, launch: Launch, sample_rows: int, tally: Tally, url: str, store: Store) -> None:
+    def __init__(
+        self,
+        place: Place,
+        launch: Launch,
+        sample_rows: int,
+        tally: Tally,
+        url: str,
+        store: Store,
+        translate: Translate | None = None,
+    ) -> None:
         self.place = place
         self.tally = tally
         self.url = url
         self.journal = Journal(store, Spool(launch.id, place.process), launch.body, tally, url)
-        self.writer = Writer(self.journal, place.process, sample_rows, tally)
+        self.writer = Writer(self.journal, place.process, sample_rows, tally, translate)
         self.writing = WritingThread(self.writer, self.journal, tally)
         self.sender: Sender | None = None
         self.sending: SendingThread | None = None

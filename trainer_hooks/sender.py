@@ -58,6 +58,8 @@ class Sender:
         if answer.accepted:
             self.already_there += answer.duplicate
             self.accepted += not answer.duplicate
+            if answer.left_out:
+                self._tally.add("metrics left out", f"the service stores a part of what is logged: {answer.left_out}")
         elif record.kind == "segment" and answer.status == 409 and _processes(record) > 1:
             self.already_there += 1  # another process of this launch described it first, in its own words
         elif answer.status in REFUSED:

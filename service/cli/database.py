@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -46,8 +47,26 @@ def current(database_url: Url = None) -> None:
         from service.database.engine import open_engine
         from service.database.migrate import current_revision, head_revision
 
+        missing = _missing_file(url)
+        if missing is not None:
+            fail(f"There is no database {missing} yet; `pacenote serve` makes it.", WRONG_REVISION)
         engine = open_engine(url)
         now, head = current_revision(engine), head_revision(engine)
     typer.echo(f"{now or 'none'} (this program works with {head})")
     if now != head:
         raise typer.Exit(WRONG_REVISION)
+
+
+def _missing_file(url: str) -> Path | None:
+    """The file of a SQLite database that is not there: opening it would make it."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):  # said by who opens it
+        return None
+    if parsed.get_backend_name() != "sqlite" or not parsed.database or parsed.database == ":memory:":
+        return None
+    path = Path(parsed.database)
+    return None if path.exists() else path

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
-from sqlalchemy import delete, func, select
+from sqlalchemy import Table, bindparam, delete, func, select
 from sqlalchemy.orm import Session
 
 from service.database.models import Fingerprint
+from service.detect.facts import HeldoutHits
 from service.detect.inputs import RowReadings
 from service.fingerprints.readings import Reading, combine, merge
 from service.series.lineage import lineage
@@ -16,6 +20,41 @@ from service.series.packing import compress, decompress_ints
 # A live run sends a few hashes a second for months: sendings are joined before there are thousands to read.
 MOST_SENDINGS = 64
 LARGE = 16_384  # hashes in a sending that is not joined again
+
+
+_TABLE: Table = Fingerprint.__table__  # pyright: ignore[reportAssignmentType]
+_ROWS_OF = (_TABLE.c.run_id.in_(bindparam("runs", expanding=True)), _TABLE.c.kind == "rows")
+_COUNT = select(func.count()).select_from(_TABLE).where(*_ROWS_OF)
+_SENDINGS = (
+    select(
+        _TABLE.c.id,
+        _TABLE.c.segment_id,
+        _TABLE.c.host,
+        _TABLE.c.sample,
+        _TABLE.c.steps,
+        _TABLE.c.hashes,
+        _TABLE.c.seen,
+    )
+    .where(*_ROWS_OF, _TABLE.c.id >= bindparam("from_id"))
+    .order_by(_TABLE.c.id)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """One stored row: what one host of one segment sent at once, packed."""
+
+    id: int
+    segment: int
+    host: int
+    sample: int
+    steps: bytes
+    hashes: bytes
+    seen: bytes
+
+    def reading(self, limit: int) -> Reading:
+        """What it says, unpacked. Steps beyond `limit` do not count."""
+        return _reading(self.host, self.sample, self.steps, self.hashes, self.seen, limit)
 
 
 class FingerprintRepository:
@@ -28,20 +67,41 @@ class FingerprintRepository:
         """The sampled rows of the run's live steps; None if no host ever sent any."""
         line = lineage(self._session, run_id)
         limits = live_limits(line.segments)
-        stored = self._session.execute(
-            select(
-                Fingerprint.segment_id,
-                Fingerprint.host,
-                Fingerprint.sample,
-                Fingerprint.steps,
-                Fingerprint.hashes,
-                Fingerprint.seen,
-            )
-            .where(Fingerprint.run_id.in_(line.run_ids), Fingerprint.kind == "rows")
+        stored = self.sendings(line.run_ids)
+        return combine([sending.reading(limits[sending.segment]) for sending in stored if sending.segment in limits])
+
+    def heldout_hits(self, run_id: int) -> dict[str, HeldoutHits]:
+        """Windows of held-out sets that were met in rows of live steps, by set; {} where nobody looks for them."""
+        line = lineage(self._session, run_id)
+        limits = live_limits(line.segments)
+        found = (
+            select(Fingerprint)
+            .where(Fingerprint.run_id.in_(line.run_ids), Fingerprint.kind == "heldout_hits")
             .order_by(Fingerprint.id)
         )
-        readings = [_reading(*row[1:], limits[row[0]]) for row in stored if row[0] in limits]
-        return combine(readings)
+        sets: dict[str, list[Reading]] = {}
+        samples: dict[str, int] = {}
+        for row in self._session.scalars(found):
+            if row.segment_id in limits:
+                name = row.set_name or ""
+                # Which windows are looked for is not told by their hashes, so none is left out by its number.
+                reading = _reading(row.host, 1, row.steps, row.hashes, row.seen, limits[row.segment_id])
+                sets.setdefault(name, []).append(reading)
+                samples[name] = max(samples.get(name, 1), row.sample)
+        made = {name: combine(readings) for name, readings in sets.items()}
+        return {
+            name: HeldoutHits(rows.steps, rows.hashes, samples[name], rows.seen_steps, rows.seen_rows)
+            for name, rows in made.items() if rows is not None
+        }  # fmt: skip
+
+    def sendings(self, run_ids: Sequence[int], from_id: int = 0) -> list[Sending]:
+        """The stored rows of runs in order of arrival, from an id on."""
+        rows = self._session.connection().execute(_SENDINGS, {"runs": run_ids, "from_id": from_id})
+        return [Sending(*row) for row in rows]
+
+    def count(self, run_ids: Sequence[int]) -> int:
+        """How many rows of sampled fingerprints are stored of runs."""
+        return self._session.connection().execute(_COUNT, {"runs": run_ids}).scalar() or 0
 
     def join(self, run_id: int) -> int:
         """Join the small sendings of each segment and host where there are many. Returns how many rows went.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from service.errors import InvalidError, field_error
 from service.ingest.body import decode_json
 from service.ingest.requests import Batch
-from service.ingest.wire import MAX_STEP, BatchBody, Number
+from service.ingest.wire import MAX_STEP, MAX_TOKENS, BatchBody, Number
 from service.series.journal import AXES, TIME, TOKENS
 from service.settings import Settings
 
@@ -96,8 +96,13 @@ def parse_uuid(field: str, text: str) -> UUID:
 def _steps(steps: list[int]) -> NDArray[np.int64]:
     if steps and (min(steps) < 0 or max(steps) > MAX_STEP):
         index = next(i for i, step in enumerate(steps) if not 0 <= step <= MAX_STEP)
-        raise field_error(f"steps[{index}]", f"{steps[index]} is no step: expected an integer from 0 to 2^53 - 1")
+        raise field_error(f"steps[{index}]", f"{_short(steps[index])} is no step: expected 0 to 2^53 - 1")
     return np.array(steps, np.int64)
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def _check_name(name: str, most_bytes: int) -> None:
@@ -116,8 +121,8 @@ def _check_length(field: str, column: Sequence[object], steps: NDArray[np.int64]
 
 def _check_tokens(tokens: list[Number]) -> None:
     for index, value in enumerate(tokens):
-        if value is not None and (isinstance(value, str) or value < 0):
-            raise field_error(f"tokens[{index}]", f"{value} is no number of tokens")
+        if value is not None and (isinstance(value, str) or not 0 <= value <= MAX_TOKENS):
+            raise field_error(f"tokens[{index}]", f"{_short(value)} is no number of tokens: expected 0 to 10^18")
 
 
 def _matrix(columns: list[list[Number]], n: int) -> tuple[bytes, NDArray[np.bool_]]:
@@ -135,7 +140,7 @@ def _matrix(columns: list[list[Number]], n: int) -> tuple[bytes, NDArray[np.bool
 def _value_error(body: bytes) -> InvalidError | None:
     """The first value that is no number, by its name; the decoder's own message names no key of an object."""
     try:
-        sent: Any = json.loads(body)
+        sent: Any = json.loads(body, parse_int=float)  # int has a limit of digits
     except (ValueError, RecursionError):
         return None
     metrics = cast(dict[str, Any], sent).get("metrics") if isinstance(sent, dict) else None
@@ -145,11 +150,13 @@ def _value_error(body: bytes) -> InvalidError | None:
         if not isinstance(column, list):
             return field_error(f"metrics.{name}", "expected a list of numbers")
         for index, value in enumerate(cast(list[Any], column)):
-            number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-            if not number and value is not None and value not in NON_FINITE:
+            number = isinstance(value, float)
+            if (number and math.isfinite(value)) or value is None or value in NON_FINITE:
+                continue
+            if number:  # json reads what is too large as infinity
+                wrong = 'the number is larger than a 64-bit float holds; an infinite value is the string "Infinity"'
+            else:
                 shown = msgspec.json.encode(value).decode()[:64]
-                return field_error(
-                    f"metrics.{name}[{index}]",
-                    f'{shown} is not a number: expected a number, null, "NaN", "Infinity" or "-Infinity"',
-                )
+                wrong = f'{shown} is not a number: expected a number, null, "NaN", "Infinity" or "-Infinity"'
+            return field_error(f"metrics.{name}[{index}]", wrong)
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import TypeVar
 
@@ -10,10 +11,12 @@ import zstandard
 from fastapi import Request
 
 from service.errors import FieldError, InvalidError, ProblemError, TooLargeError
+from service.ingest.wire import MAX_TIME
 
 T = TypeVar("T")
 JSON_TYPES = {"application/json", ""}
 ZSTD_WINDOW = 8 * 1024 * 1024
+MISSING = re.compile(r"Object missing required field `(.+)`")
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -69,6 +72,21 @@ def _decompress(data: bytes, encoding: str, limit: int) -> bytes:
     return plain
 
 
+def _where_and_what(said: str) -> tuple[str, str]:
+    """(field, what is wrong with it) of what msgspec says, such as `Expected `int` - at `$.steps[1]``."""
+    message, _, path = said.partition(" - at `$")
+    field = path.rstrip("`").lstrip(".")
+    missing = MISSING.fullmatch(message)
+    if missing is not None:
+        field = f"{field}.{missing[1]}".lstrip(".")
+        return field, "is missing"
+    if message == "Number out of range":
+        message = 'the number is larger than a 64-bit float holds; a value that is infinite is the string "Infinity"'
+    if message.endswith(f"<= {MAX_TIME}"):
+        message = f"expected a time in Unix seconds, at most {MAX_TIME:.0f} (the year 9999)"
+    return field or "body", message
+
+
 def decode_json(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     """The body as its type.
 
@@ -79,8 +97,7 @@ def decode_json(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$")
-        field = path.rstrip("`").lstrip(".") or "body"
+        field, message = _where_and_what(str(error))
         raise InvalidError(f"{field}: {message}", errors=[FieldError(field, message)]) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ProblemError(f"The body is no JSON: {error}", errors=[FieldError("body", str(error))]) from error

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import msgspec
 from fastapi import APIRouter, Request, Response
 
 from service.context import Context, ContextDep
@@ -16,7 +15,6 @@ from service.ingest.requests import Accepted, Post, Put
 from service.ingest.wire import BatchBody, EventBody, FingerprintBody, FinishBody, ItemsBody, SegmentBody, Sent, schema
 
 router = APIRouter(tags=["ingest"])
-_encoder = msgspec.json.Encoder()
 
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     202: {
@@ -26,7 +24,18 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
                 "schema": {
                     "type": "object",
                     "required": ["accepted", "duplicate"],
-                    "properties": {"accepted": {"type": "integer"}, "duplicate": {"type": "boolean"}},
+                    "properties": {
+                        "accepted": {"type": "integer"},
+                        "duplicate": {"type": "boolean"},
+                        "refused": {
+                            "type": "array",
+                            "description": "Metrics beyond the most that a run may have; all others were stored.",
+                            "items": {
+                                "type": "object",
+                                "properties": {"field": {"type": "string"}, "detail": {"type": "string"}},
+                            },
+                        },
+                    },
                 }
             }
         },
@@ -44,7 +53,7 @@ def _describe(body: type[Sent]) -> dict[str, Any]:
 
 async def _accept(context: Context, request: Post | Put) -> Response:
     accepted: Accepted = await context.committer.submit(request)
-    return Response(_encoder.encode(accepted), 202, media_type="application/json")
+    return Response(accepted.to_json(), 202, media_type="application/json")
 
 
 async def _post(kind: str, segment: str, request: Request, context: Context) -> Response:

@@ -10,8 +10,11 @@ from sqlalchemy import Connection, select
 from sqlalchemy.orm import Session
 
 from service.database.models import Metric, Project, Run, Segment
+from service.ingest.segments import keep_place
 from service.series.lineage import lineage
-from service.series.live import SegmentInfo, TokenAxis, live_limits, oldest_first
+from service.series.live import AWAITED, SegmentInfo, TokenAxis, live_limits, oldest_first
+
+_SEGMENTS = select(Segment.uuid, Segment.id, Segment.run_id)
 
 
 @dataclass(slots=True)
@@ -33,6 +36,7 @@ class Facts:
     """Segments never change their run, so they are kept for good; a run's facts are kept per data version."""
 
     def __init__(self) -> None:
+        self._weights: dict[UUID, int] = {}
         self._segments: dict[UUID, tuple[int, int]] = {}
         self._runs: dict[int, RunFacts] = {}
 
@@ -40,9 +44,16 @@ class Facts:
         """Segment -> (its key, its run's key), of those that exist."""
         missing = {uuid for uuid in uuids if uuid not in self._segments}
         if missing:
-            rows = connection.execute(select(Segment.uuid, Segment.id, Segment.run_id).where(Segment.uuid.in_(missing)))
+            rows = connection.execute(_SEGMENTS.where(Segment.uuid.in_(missing), Segment.kind != AWAITED))
             self._segments.update({uuid: (segment_id, run_id) for uuid, segment_id, run_id in rows})
         return self._segments
+
+    def weights(self, connection: Connection, uuid: UUID, run_id: int) -> int:
+        """The key of a segment whose weights were evaluated. One that was not announced yet gets its place in the run:
+        an evaluator may be ahead of its trainer."""
+        if uuid not in self._weights:
+            self._weights[uuid] = keep_place(connection, uuid, run_id)
+        return self._weights[uuid]
 
     def run(self, connection: Connection, run_id: int, version: int) -> RunFacts:
         """The run's facts at this version of its data. Its state must be locked."""
@@ -54,6 +65,7 @@ class Facts:
     def forget(self) -> None:
         """Nothing is known: what was learnt may have been rolled back."""
         self._segments.clear()
+        self._weights.clear()
         self._runs.clear()
 
 

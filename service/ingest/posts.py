@@ -14,7 +14,7 @@ import numpy as np
 from service.errors import field_error
 from service.ingest.body import decode_json
 from service.ingest.requests import Event, Fingerprints, Finish, Items, Post, Put
-from service.ingest.wire import EventBody, FingerprintBody, FinishBody, ItemsBody, SegmentBody, Sent
+from service.ingest.wire import EventBody, FingerprintBody, FinishBody, ItemsBody, SegmentBody, Sent, on_our_clock
 
 MOST_SEEN_STEPS = 10_000_000  # per request
 
@@ -47,9 +47,7 @@ def decode_segment(segment: UUID, data: bytes, received_at: float) -> Put:
     for index, (earlier, later) in enumerate(zip(body.ramp or [], (body.ramp or [])[1:], strict=False), 1):
         if later[0] <= earlier[0]:
             raise field_error(f"ramp[{index}]", f"begins at step {later[0]}, not after step {earlier[0]}")
-    if body.start_tokens is not None and body.start_tokens < 0:
-        raise field_error("start_tokens", f"{body.start_tokens} is no number of tokens")
-    started_at = body.started_at + (received_at - body.sent_at)
+    started_at = on_our_clock(body.started_at, body.sent_at, received_at)
     return Put(segment, body, content_digest(body, 16), started_at, received_at)
 
 
@@ -100,12 +98,12 @@ def _decode_items(data: bytes, _received_at: float) -> tuple[ItemsBody, int, Ite
 def _decode_event(data: bytes, received_at: float) -> tuple[EventBody, int, Event]:
     body = decode_json(data, _events)
     _check_text("kind", body.kind)
-    return body, 1, Event(body.step, body.kind, body.value, body.at + (received_at - body.sent_at))
+    return body, 1, Event(body.step, body.kind, body.value, on_our_clock(body.at, body.sent_at, received_at))
 
 
 def _decode_finish(data: bytes, received_at: float) -> tuple[FinishBody, int, Finish]:
     body = decode_json(data, _finishes)
-    return body, 1, Finish(body.at + (received_at - body.sent_at))
+    return body, 1, Finish(on_our_clock(body.at, body.sent_at, received_at))
 
 
 _DECODERS: dict[str, Any] = {

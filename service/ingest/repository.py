@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -11,8 +11,9 @@ import numpy as np
 from sqlalchemy import Connection, Table, bindparam, insert, select, tuple_, update
 
 from service.database.models import Event, Fingerprint, ItemResult, Journal, Metric, Receipt, Segment
-from service.errors import ConflictError, FieldError, NotFoundError, ProblemError, TooLargeError, field_error
+from service.errors import ConflictError, FieldError, NotFoundError, ProblemError
 from service.ingest.facts import Facts, RunFacts
+from service.ingest.receipts import ANY, joined_receipts
 from service.ingest.requests import Accepted, Batch, Fingerprints, Finish, Items, Post
 from service.ingest.weights import weights_at
 from service.series.journal import TOKENS, Payload, encode
@@ -75,8 +76,9 @@ class IngestRepository:
                 continue
             segment_id, run_id = places[post.segment]
             digest = receipts.get(post.key)
+            post, refused = self._within_limits(post, states[run_id])
             if digest is not None:
-                outcomes.append(_repeated(post, digest))
+                outcomes.append(_repeated(post, digest, refused))
                 continue
             try:
                 self._add(post, segment_id, states[run_id])
@@ -85,8 +87,23 @@ class IngestRepository:
                 continue
             receipts[post.key] = post.digest
             changed[run_id] = states[run_id]
-            outcomes.append(Accepted(post.accepted, duplicate=False))
+            outcomes.append(Accepted(post.accepted, duplicate=False, refused=refused))
         return outcomes, self._write(changed)
+
+    def _within_limits(self, post: Post, state: State) -> tuple[Post, tuple[FieldError, ...]]:
+        """A batch without the metrics that the run has no room for, and those by name; anything else as it is."""
+        batch = post.content
+        if not isinstance(batch, Batch):
+            return post, ()
+        known = self._facts.run(self._connection, state.run_id, state.data_version).metrics
+        new = [name for name in batch.names if name not in known]
+        surplus = new[max(batch.most_metrics - len(known), 0) :]
+        if not surplus:
+            return post, ()
+        batch = batch.only(set(batch.names).difference(surplus))
+        why = f"the run has {batch.most_metrics:,} metrics, the most that one may have; it was left out"
+        refused = tuple(FieldError(f"metrics.{name}", why) for name in surplus)
+        return replace(post, content=batch, accepted=batch.points), refused
 
     def _receipts(
         self, posts: Sequence[Post], places: dict[UUID, tuple[int, int]]
@@ -96,7 +113,10 @@ class IngestRepository:
         if not keys:
             return {}
         rows = self._connection.execute(_RECEIPTS, {"keys": list(keys)})
-        return {keys[segment, process, kind, seq]: bytes(digest) for segment, process, kind, seq, digest in rows}
+        found = {keys[segment, process, kind, seq]: bytes(digest) for segment, process, kind, seq, digest in rows}
+        # Afterwards: what is joined between the two queries is found by one of them.
+        joined = joined_receipts(self._connection, [key for key, post_key in keys.items() if post_key not in found])
+        return found | {keys[key]: ANY for key in joined}
 
     def _add(self, post: Post, segment_id: int, state: State) -> None:
         facts = self._facts.run(self._connection, state.run_id, state.data_version)
@@ -129,11 +149,6 @@ class IngestRepository:
 
     def _add_batch(self, post: Post, batch: Batch, segment_id: int, state: State, facts: RunFacts) -> None:
         new = [name for name in batch.names if name not in facts.metrics]
-        if len(facts.metrics) + len(new) > batch.most_metrics:
-            raise TooLargeError(
-                f"metrics.{new[0]}: the run would have more than {batch.most_metrics} metrics.",
-                errors=[FieldError(f"metrics.{new[0]}", f"more than {batch.most_metrics} metrics in one run")],
-            )
         segment = facts.segments[segment_id]
         weights = self._weights(batch, segment_id, facts, state.run_id)
         if new:
@@ -164,10 +179,8 @@ class IngestRepository:
 
     def _weights(self, batch: Batch, segment_id: int, facts: RunFacts, run_id: int) -> np.ndarray[Any, Any] | None:
         if batch.weights is not None:
-            place = self._facts.segments(self._connection, [batch.weights]).get(batch.weights)
-            if place is None:
-                raise field_error("weights_segment", f"there is no segment {batch.weights}")
-            return np.full(len(batch.steps), place[0], np.int64)
+            weights = self._facts.weights(self._connection, batch.weights, run_id)
+            return np.full(len(batch.steps), weights, np.int64)
         if facts.segments[segment_id].kind != "evaluator":
             return None
         checkpoints = self._connection.execute(
@@ -230,9 +243,9 @@ class IngestRepository:
         return told
 
 
-def _repeated(post: Post, digest: bytes) -> Outcome:
-    if digest == post.digest:
-        return Accepted(post.accepted, duplicate=True)
+def _repeated(post: Post, digest: bytes, refused: tuple[FieldError, ...]) -> Outcome:
+    if digest in (post.digest, ANY):
+        return Accepted(post.accepted, duplicate=True, refused=refused)
     return ConflictError(
         f"seq: {post.kind} {post.seq} of process {post.process} was accepted before with other content.",
         errors=[FieldError("seq", f"{post.seq} was used before with other content")],

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from service.errors import FieldError
 from service.ingest.wire import SegmentBody
 
 Ints = NDArray[np.int64]
@@ -33,6 +36,19 @@ class Batch:
     weights: UUID | None
     most_metrics: int
     clock_offset: float  # seconds that the service's clock is ahead of the sender's
+
+    def only(self, names: Collection[str]) -> Batch:
+        """The batch without all other metrics."""
+        n, first = len(self.steps), len(self.axes)
+        rows = [*range(first), *(row for row, name in enumerate(self.names, first) if name in names)]
+        values = np.frombuffer(self.values).reshape(-1, n)[rows]
+        points, present = (len(rows) - first) * n, self.present
+        if present is not None:
+            here = np.unpackbits(np.frombuffer(present, np.uint8), count=len(self.values) // 8).reshape(-1, n)[rows]
+            points, present = int(here[first:].sum()), np.packbits(here).tobytes()
+        kept = tuple(name for name in self.names if name in names)
+        eval_sets = {name: eval_set for name, eval_set in self.eval_sets.items() if name in names}
+        return replace(self, names=kept, values=values.tobytes(), present=present, points=points, eval_sets=eval_sets)
 
     def axis(self, number: int) -> Floats | None:
         """One axis (steps,), NaN where it is missing; None if it was not sent."""
@@ -116,7 +132,13 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The answer 202."""
+    """The answer 202. `refused` are metrics that were left out of a batch, as fields with the reason."""
 
     accepted: int
     duplicate: bool
+    refused: tuple[FieldError, ...] = ()
+
+    def to_json(self) -> bytes:
+        """The answer's body; `refused` is in it only where something was."""
+        fields = {"accepted": self.accepted, "duplicate": self.duplicate}
+        return msgspec.json.encode(fields | {"refused": self.refused} if self.refused else fields)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID, uuid5
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -15,11 +15,12 @@ from service.database.models import Base, Project, Reference, Run, RunState, Run
 from service.errors import ConflictError, FieldError
 from service.ingest.requests import Accepted, Put
 from service.ingest.wire import SegmentBody
-from service.series.live import NO_LIMIT
+from service.series.live import AWAITED, NO_LIMIT
 from service.series.state import lock_states, save_states
 
 RUN_NAMESPACE = UUID("6b1f9a52-6c1e-5d0e-9b59-3f7c0d1a7e11")
 TASKS = ("seal", "judge")
+_KNOWN = select(Segment.kind, Segment.digest)
 
 
 def run_uuid(project: str, name: str, stage: str) -> UUID:
@@ -47,9 +48,9 @@ def put_segment(session: Session, put: Put) -> Accepted:
     Raises:
         ConflictError: the id was used with another body, or the run is another one than the body says.
     """
-    known = session.execute(select(Segment.digest).where(Segment.uuid == put.segment)).scalar_one_or_none()
-    if known is not None:
-        return _repeated(known, put)
+    known = session.execute(_KNOWN.where(Segment.uuid == put.segment)).one_or_none()
+    if known is not None and known.kind != AWAITED:
+        return _repeated(known.digest, put)
     body = put.body
     project_id = ensure_project(session, body.project, put.received_at)
     run_id = _ensure_run_of(session, project_id, put)
@@ -69,8 +70,10 @@ def put_segment(session: Session, put: Put) -> Accepted:
         "digest": put.digest,
     }
     if not _insert_missing(session, Segment, {"uuid": put.segment, **segment}):
-        raced = session.execute(select(Segment.digest).where(Segment.uuid == put.segment)).scalar_one()
-        return _repeated(raced, put)
+        kept = update(Segment).where(Segment.uuid == put.segment, Segment.kind == AWAITED).values(segment)
+        if session.connection().execute(kept.returning(Segment.id)).first() is None:
+            raced = session.execute(_KNOWN.where(Segment.uuid == put.segment)).one()
+            return _repeated(raced.digest, put)
     if body.kind == "trainer" and state.last_step is not None and state.last_step > body.start_step:
         newest = session.scalar(
             select(Segment.uuid)
@@ -83,6 +86,19 @@ def put_segment(session: Session, put: Put) -> Accepted:
     state.data_version += 1
     save_states(session.connection(), [state])
     return Accepted(1, duplicate=False)
+
+
+def keep_place(connection: Connection, uuid: UUID, run_id: int) -> int:
+    """The key of a segment. If it was not announced yet a row without content keeps its place, so that what is said
+    about its weights now is right as soon as it is: until then it supersedes nothing and nothing supersedes it."""
+    known = connection.execute(select(Segment.id).where(Segment.uuid == uuid)).scalar_one_or_none()
+    if known is not None:
+        return known
+    row = {"run_id": run_id, "kind": AWAITED, "start_step": 0, "started_at": 0.0, "digest": b""}
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    empty: dict[str, Any] = {"topology": {}, "config": {}, "versions": {}}
+    connection.execute(dialect.insert(Segment).values(uuid=uuid, **row, **empty).on_conflict_do_nothing())
+    return connection.execute(select(Segment.id).where(Segment.uuid == uuid)).scalar_one()
 
 
 def _repeated(digest: bytes, put: Put) -> Accepted:

@@ -8,11 +8,15 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 MAX_STEP = 2**53 - 1  # what every JSON reader keeps exact
+MAX_TIME = 253_402_300_799.0  # the last second of the year 9999: what can be shown as a date
+MAX_TOKENS = 1e18
 
 Step = Annotated[int, Meta(ge=0, le=MAX_STEP)]
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 NonFinite = Literal["NaN", "Infinity", "-Infinity"]
 Number = float | None | NonFinite
+Time = Annotated[float, Meta(ge=0.0, le=MAX_TIME)]  # unix seconds
+Tokens = Annotated[float, Meta(ge=0.0, le=MAX_TOKENS)]
 
 
 class Sent(Struct, kw_only=True, frozen=True):
@@ -20,7 +24,7 @@ class Sent(Struct, kw_only=True, frozen=True):
 
     process: Annotated[int, Meta(ge=0, le=2**31 - 1)]
     seq: Step
-    sent_at: float
+    sent_at: Time
 
 
 class Fork(Struct, frozen=True):
@@ -43,12 +47,12 @@ class SegmentBody(Sent, kw_only=True, frozen=True):
     project: Name
     run: Name
     stage: Name
-    started_at: float
+    started_at: Time
     role: Literal["reproduction", "reference"] = "reproduction"
     reference: Name | None = None
     kind: Literal["trainer", "evaluator", "import"] = "trainer"
     start_step: Step = 0
-    start_tokens: float | None = None
+    start_tokens: Tokens | None = None
     tokens_per_step: Annotated[int, Meta(ge=0, le=MAX_STEP)] | None = None
     ramp: list[tuple[Step, Annotated[int, Meta(ge=0, le=MAX_STEP)]]] | None = None
     forked_from: Fork | None = None
@@ -63,7 +67,7 @@ class BatchBody(Sent, kw_only=True, frozen=True):
     """POST batches: columns of numbers, parallel to `steps`; null where a metric has no value at a step."""
 
     steps: list[int]
-    times: list[float]
+    times: list[Time]
     metrics: dict[str, list[Number]]
     tokens: list[Number] | None = None
     eval_sets: dict[str, Name] | UnsetType | None = UNSET
@@ -95,14 +99,19 @@ class EventBody(Sent, kw_only=True, frozen=True):
 
     step: Step
     kind: Annotated[str, Meta(min_length=1, max_length=32)]
-    at: float
+    at: Time
     value: Any = None
 
 
 class FinishBody(Sent, kw_only=True, frozen=True):
     """POST finish: the process ended as it should."""
 
-    at: float
+    at: Time
+
+
+def on_our_clock(at: float, sent_at: float, received_at: float) -> float:
+    """A time of the sender (unix seconds) by the service's clock, which may be any time ahead of or behind it."""
+    return min(max(at + (received_at - sent_at), 0.0), MAX_TIME)
 
 
 def schema(body: type[Sent]) -> dict[str, Any]:

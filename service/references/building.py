@@ -32,7 +32,9 @@ from service.references.writing import (
     write_segments,
     write_series,
 )
+from service.series.repository import SeriesRepository
 
+GIVEN_TOKENS = "axis/tokens"  # what the trainer itself counted, within the stage
 NOT_STATED = "As the source logs it; not stated there"
 Say = Callable[[str], None]
 Origin = Path | Run  # a log file, or a run of this database
@@ -62,6 +64,7 @@ class About:
     loss: str = NOT_STATED
     primary: str | None = None  # the held-out set that counts first
     tasks: dict[str, int] = field(default_factory=dict[str, int])  # key -> items
+    retrieved: str | None = None  # a day; today, where not given
 
 
 def build(
@@ -140,7 +143,7 @@ def _segments(
     found: list[SourceSegment] = []
     taken: set[str] = set()
     for origin in origins:
-        own = _of_log(origin, chosen, check) if isinstance(origin, Path) else _of_run(origin, engine)
+        own = _of_log(origin, chosen, check) if isinstance(origin, Path) else _of_run(origin, engine, check)
         for segment in own:
             name, number = segment.name, 2
             while name in taken:
@@ -150,9 +153,12 @@ def _segments(
     return found
 
 
-def _of_run(run: Run, engine: Engine) -> list[SourceSegment]:
+def _of_run(run: Run, engine: Engine, check: TokenCheck) -> list[SourceSegment]:
     with reading(engine) as session:
         found = run_segments(session, run.id)
+        counted = SeriesRepository(session).read(run.id, [GIVEN_TOKENS], superseded=True).get(GIVEN_TOKENS)
+        if counted is not None and len(counted):
+            check.add(run.name, counted.steps, counted.values)
 
     def read(segment: SourceSegment) -> Any:
         with reading(engine) as session:
@@ -211,13 +217,13 @@ def _description(
         Task(key=key, items=items, metric=f"downstream/{key}/accuracy", published=f"downstream/{key}/accuracy" in every)
         for key, items in about.tasks.items()
     ]
-    today = datetime.now(UTC).date().isoformat()
+    retrieved = datetime.now(UTC).date().isoformat() if about.retrieved is None else about.retrieved
     return Description.model_validate(
         {
             "slug": about.slug,
             "version": about.version,
             "title": about.title,
-            "source": Source(url=about.url, retrieved=today, licence=about.licence, citation=about.citation),
+            "source": Source(url=about.url, retrieved=retrieved, licence=about.licence, citation=about.citation),
             "loss": Loss(definition=about.loss),
             "stages": list(stages),
             "tasks": tasks,

@@ -29,12 +29,16 @@ class Source(Strict):
 
 
 class Loss(Strict):
-    """What exactly the training loss is, and whether that was proven (by equal losses on equal batches)."""
+    """What exactly the training loss is, and whether that was proven (by equal losses on equal batches).
+
+    `z_loss`: whether z-loss is in it; `scored_share`: scored tokens over consumed ones."""
 
     metric: Name = "train/ce_loss"
     unit: Name = "nats per token"
     definition: Text
     proven: bool = False
+    z_loss: bool | None = None
+    scored_share: Annotated[float, Field(gt=0, le=1)] | None = None
 
 
 class Stage(Strict):

@@ -57,13 +57,21 @@ def run_segments(session: Session, run_id: int) -> list[SourceSegment]:
     found: list[SourceSegment] = []
     for row in RunRepository(session).segments(run_id):
         segment = row.segment
-        name = str(segment.config.get("segment") or segment.uuid)
+        name = _segment_name(segment)
         name = name if name not in names else str(segment.uuid)
         names.add(name)
-        launched = segment.started_at if segment.started_at >= ORDER_ONLY else None
+        told = segment.started_at >= ORDER_ONLY and ("imported" not in segment.config or "launched" in segment.config)
+        launched = segment.started_at if told else None
         note = str(segment.config.get("note") or "")
         found.append(SourceSegment(name, launched, note, _Reader(session, run_id, segment)))
     return found
+
+
+def _segment_name(segment: Segment) -> str:
+    """As the source calls it; an imported one by its launch, or its file, and its place."""
+    config = segment.config
+    source = config.get("launch") or config.get("imported")
+    return str(config.get("segment") or (f"{source}-{segment.start_step}" if source else segment.uuid))
 
 
 class _Reader:
@@ -87,7 +95,9 @@ def _write(session: Session, reference: Reference, folder: Path) -> None:
     segments: dict[str, list[SourceSegment]] = {}
     written: dict[str, Written] = {}
     series: dict[str, str | None] = {stage.name: None for stage in content.stages}
-    for link, run in ReferenceRepository(session).curves(reference.id):
+    order = [stage.name for stage in content.stages]
+    curves = ReferenceRepository(session).curves(reference.id)
+    for link, run in sorted(curves, key=lambda curve: (order.index(curve[0].stage), curve[0].sibling)):
         launches = run_segments(session, run.id)
         if link.sibling:
             write_series(folder / "siblings" / link.stage / f"{link.sibling}.parquet", launches)

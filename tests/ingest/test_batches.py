@@ -67,10 +67,16 @@ MALFORMED: list[tuple[Any, int, str]] = [
     (changed(metrics={"axis/time": [1, 2, 3]}), 422, "metrics.axis/time"),
     (changed(eval_sets={"other": "v1"}), 422, "eval_sets.other"),
     (changed(weights_segment="x"), 422, "weights_segment"),
-    (changed(weights_segment=str(uuid.UUID(int=7))), 422, "weights_segment"),
+    (changed(times=[1, 2, 1e300]), 422, "times[2]"),
+    (changed(times=[1, -2, 3]), 422, "times[1]"),
+    (changed(sent_at=1e300), 422, "sent_at"),
+    (changed(tokens=[1, 2, 1e300]), 422, "tokens[2]"),
+    (json.dumps(GOOD).replace('"sent_at": 1.0', '"sent_at": 1e999').encode(), 422, "sent_at"),
+    (json.dumps(GOOD).replace("3.0, 2.0", "9" * 400 + ", 2.0").encode(), 422, "metrics.train/ce_loss[0]"),
+    (json.dumps(GOOD).replace("3.0, 2.0", "9" * 5000 + ", 2.0").encode(), 422, "metrics.train/ce_loss[0]"),
     (changed(seq=-1), 422, "seq"),
     (changed(process=None), 422, "process"),
-    ({key: value for key, value in GOOD.items() if key != "times"}, 422, "body"),
+    ({key: value for key, value in GOOD.items() if key != "times"}, 422, "times"),
     ([], 422, "body"),
     (b"{", 400, "body"),
     (b"", 400, "body"),
@@ -112,6 +118,17 @@ class TestPostBatch:
         assert problem["status"] == status
         assert problem["errors"][0]["field"] == field
         assert set(problem) == {"type", "title", "status", "detail", "instance", "errors"}
+
+    def test_says_in_words_what_is_wrong(self, quick: Store) -> None:
+        segment = quick.start()
+        text = json.dumps(GOOD)
+        for body, said in (
+            (text.replace("3.0, 2.0", "1e999, 2.0"), "larger than a 64-bit float holds"),
+            (text.replace('"sent_at": 1.0', '"sent_at": 1e999'), "larger than a 64-bit float holds"),
+            (text.replace('"seq": 1, ', ""), "seq: is missing"),
+            (text.replace("[1.0, 2.0, 3.0]", "[1.0, 2.0, 1e300]"), "times[2]: expected a time in Unix seconds"),
+        ):
+            assert said in raw(quick, segment, body.encode()).json()["detail"]
 
     def test_stores_nothing_of_a_bad_batch(self, store: Store, engine: Engine) -> None:
         segment = store.start()
@@ -172,10 +189,27 @@ class TestPostBatch:
             store = Store(http)
             segment = store.start()
             assert store.batch(segment, [1], {"a": [1.0], "b": [1.0], "empty": [None]}).status_code == 202
-            answer = store.batch(segment, [2], {"a": [2.0], "c": [2.0], "d": [2.0]})
-            assert (answer.status_code, answer.json()["errors"][0]["field"]) == (413, "metrics.c")
-            assert store.batch(segment, [2], {"a": [2.0], "c": [2.0]}).status_code == 202
-            assert store.read("a")["a"]["steps"] == [1, 2]
+            body: dict[str, Any] = {
+                "steps": [2, 3],
+                "times": [2.0, 3.0],
+                "metrics": {"a": [2.0, None], "c": [None, 2.0], "d": [2.0, 2.0]},
+                "eval_sets": {"d": "v1", "c": "v2"},
+                "seq": 70,
+            }
+            answer = store.post(segment, "batches", **body)
+            refused = answer.json().pop("refused")
+            assert (answer.status_code, answer.json()["accepted"]) == (202, 2)
+            assert [entry["field"] for entry in refused] == ["metrics.d"]
+            assert "3 metrics" in refused[0]["detail"]
+            again = store.post(segment, "batches", **body).json()
+            assert again == {"accepted": 2, "duplicate": True, "refused": refused}
+            assert store.read("a", "b", "c") == {
+                "a": {"steps": [1, 2], "tokens": [10.0, 20.0], "values": [1.0, 2.0]},
+                "b": {"steps": [1], "tokens": [10.0], "values": [1.0]},
+                "c": {"steps": [3], "tokens": [30.0], "values": [2.0]},
+            }
+            only = store.batch(segment, [4], {"d": [1.0], "e": [1.0]})
+            assert (only.status_code, only.json()["accepted"], len(only.json()["refused"])) == (202, 0, 2)
 
     def test_keeps_state_of_the_run(self, store: Store, engine: Engine) -> None:
         first = store.start(started_at=100.0, sent_at=time.time())

@@ -19,6 +19,7 @@ import pytest
 from tests.cli.serving import Serving
 from tests.ingest.store_client import Store
 from trainer_hooks import client as client_module
+from trainer_hooks import frames
 from trainer_hooks.client import Client, ClientError, Update
 
 TRAIN, HELDOUT = "train/ce_loss", "heldout/lab/ce_loss"
@@ -226,6 +227,66 @@ def test_pandas_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) ->
     def without_pandas(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr(client_module, "import_module", without_pandas)
+    monkeypatch.setattr(frames, "import_module", without_pandas)
     with pytest.raises(ImportError, match="pip install pandas"):
-        client_module._frame([], None, ())
+        frames.table([], None)
+
+
+def test_audits(store: Store, client: Client) -> None:
+    """Ten steps of eight rows; from step 6 on the rows of step 1 again and again."""
+    name = f"audit-{time.time()}"
+    segment = store.start(name, tokens_per_step=100, data={"rows": 80, "epochs": 1})
+    assert client.audit(store.run(name)) is None
+    steps = [step for step in range(1, 11) for _ in range(8)]
+    hashes = [f"{(1 if step > 5 else step) * 100 + row:016x}" for step in range(1, 11) for row in range(8)]
+    body = {"kind": "rows", "host": 0, "sample": 1, "steps": steps, "hashes": hashes, "seen": [[1, 10, 8]]}
+    assert store.post(segment, "fingerprints", **body).status_code == 202
+    audit = client.audit(store.run(name))
+    assert audit is not None
+    counts = {key: audit[key] for key in ("readings", "distinct", "repeats", "rows_read", "distinct_rows", "steps")}
+    assert counts == {"readings": 80, "distinct": 40, "repeats": 40, "rows_read": 80, "distinct_rows": 40, "steps": 10}
+    assert (audit["coverage"], audit["declared_rows"], audit["onset"]) == (0.5, 80, [6, 6])
+    assert audit["share"] == 1.0
+    assert audit["pattern"]["own_host"] == 1.0
+    table = client.audits("lab")
+    assert table.loc[store.run(name), "repeats"] == 40
+
+
+def test_references(client: Client) -> None:
+    references = client.references()
+    assert {"lab", "olmo3-7b"} <= set(references.index)
+    found = client.reference("lab")
+    assert found["slug"] == "lab"
+    assert client.reference("lab", found["version"])["digest"] == found["digest"]
+    with pytest.raises(ClientError, match="no reference nothing"):
+        client.reference("nothing")
+    curve = next(curve for curve in found["curves"] if not curve["sibling"])
+    assert len(client.series(curve["run"], TRAIN, to_step=5)) == 5
+
+
+def test_a_tail_outlives_the_service(tmp_path: Path) -> None:
+    """kill -9 of the service, data that a restarted one takes, and the tail goes on without a gap or a repeat."""
+    first = Serving(tmp_path)
+    port = first.url.rpartition(":")[2]
+    with httpx.Client(base_url=first.url) as http:
+        store = Store(http, "lab")
+        segment = store.start("tail", tokens_per_step=100)
+        updates = Client(first.url, "", retries=30).tail(store.run("tail"), TRAIN, from_step=0)
+        assert points(next(updates)) == []
+        assert store.batch(segment, [1, 2], {TRAIN: [1.0, 2.0]}).status_code == 202
+        assert collected(updates, 2) == [(1, 1.0), (2, 2.0)]
+        first.kill()
+        second = Serving(tmp_path, "--port", port)
+        try:
+            assert store.batch(segment, [3], {TRAIN: [3.0]}).status_code == 202
+            assert collected(updates, 1) == [(3, 3.0)]
+            assert store.batch(segment, [4], {TRAIN: [4.0]}).status_code == 202
+            assert collected(updates, 1) == [(4, 4.0)]
+        finally:
+            updates.close()  # type: ignore[attr-defined]
+            second.kill()
+
+
+def test_this_machine_is_not_asked_through_a_proxy(service: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert not Client(service.url, TOKEN, retries=0).references().empty

@@ -125,7 +125,7 @@ def test_ipv6_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Connection("http://[::1]/prefix")._connect()
     assert (made.host, made.port) == ("::1", 80)
     monkeypatch.setenv("HTTP_PROXY", "http://[::2]")
-    proxied = Connection("http://[::1]:8350")._connect()
+    proxied = Connection("http://[fd00::1]:8350")._connect()
     assert (proxied.host, proxied.port) == ("::2", 80)
 
 
@@ -153,3 +153,54 @@ def test_the_line_end_of_a_token_file_is_no_part_of_it(service: HookService, mon
     monkeypatch.setenv("PACENOTE_TOKEN", "secret\n")
     trainer_hooks.start("run", project="p").finish()
     assert service.requests[0][2]["Authorization"] == "Bearer secret"
+
+
+@pytest.mark.parametrize(
+    ("url", "no_proxy", "proxy"),
+    [
+        ("http://127.0.0.1:8350", "", None),
+        ("http://127.9.9.9", "", None),
+        ("http://localhost:8350", "", None),
+        ("http://pacenote.localhost", "", None),
+        ("http://[::1]:8350", "", None),
+        ("http://[::ffff:127.0.0.1]:8350", "", None),
+        ("http://pacenote.example", "", "http://proxy.example:3128"),
+        ("http://pacenote.example", "example", None),
+        ("http://pacenote.example", "pacenote.example:80", None),
+        ("http://pacenote.example", "pacenote.example:8350", "http://proxy.example:3128"),
+        ("http://pacenote.example", "*", None),
+        ("http://10.1.2.3:8350", "", "http://proxy.example:3128"),
+        ("http://10.1.2.3:8350", "10.1.2.3", None),
+        ("http://10.1.2.3:8350", "10.1.0.0/16", None),
+        ("http://10.1.2.3:8350", "10.2.0.0/16,nonsense/", "http://proxy.example:3128"),
+        ("http://[fd00::5]:8350", "fd00::/8", None),
+    ],
+)
+def test_which_addresses_go_through_a_proxy(
+    monkeypatch: pytest.MonkeyPatch, url: str, no_proxy: str, proxy: str | None
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
+    monkeypatch.setenv("no_proxy", no_proxy)
+    parts = parse_address(url)
+    assert connections.proxy_for("http", parts.hostname or "", parts.port or 80) == proxy
+
+
+def test_loopback_does_not_go_through_a_proxy(service: HookService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert Connection(service.url).request("PUT", "/api/v1/segments/a", BODY).accepted
+
+
+def test_metrics_that_were_left_out_are_told_once_and_counted(
+    talker: Callable[[Talk], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    body = (
+        b'{"accepted":1,"duplicate":false,"refused":['
+        b'{"field":"metrics.a","detail":"the run has 2,000 metrics"},{"field":"metrics.b","detail":"x"}]}'
+    )
+    head = b"HTTP/1.1 202 Accepted\r\nContent-Length: %d\r\n\r\n" % len(body)
+    answer = ask(talker(lambda client: client.sendall(head + body)))
+    assert answer.accepted
+    assert answer.left_out == "metrics.a, metrics.b: the run has 2,000 metrics"

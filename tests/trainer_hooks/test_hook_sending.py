@@ -232,11 +232,12 @@ def test_a_fault_in_the_sending_thread_does_not_end_it(service: HookService, mon
     assert len(service.points()) == 3
 
 
+NAME = "pacenote.example"  # what the tests resolve to this machine; loopback never goes through a proxy
+
+
 def make_certificate(path: Path) -> None:
-    """Writes a certificate for localhost, and its key, by the openssl command (Debian has it)."""
-    command = (
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
-    )
+    """Writes a certificate for NAME, and its key, by the openssl command (Debian has it)."""
+    command = f"openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN={NAME} -addext subjectAltName=DNS:{NAME}"
     subprocess.run([*command.split(), "-keyout", str(path), "-out", f"{path}.crt"], check=True, capture_output=True)
     with path.open("a") as file:
         file.write(Path(f"{path}.crt").read_text())
@@ -297,7 +298,11 @@ def test_proxies_and_certificates_of_the_environment_are_honoured(
         context.load_cert_chain(certificate)
         service.server.socket = context.wrap_socket(service.server.socket, server_side=True)
     monkeypatch.setenv(f"{scheme.upper()}_PROXY", f"http://user:p%40ss@127.0.0.1:{proxy.port}")
-    url = f"{scheme}://localhost:{service.port}"
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda host, *rest, **more: resolve("127.0.0.1" if host == NAME else host, *rest, **more)
+    )
+    url = f"{scheme}://{NAME}:{service.port}"
     body = b'{"project":"p"}'
     if scheme == "https":
         distrusting = Connection(url).request("PUT", "/api/v1/segments/a", body)
@@ -307,7 +312,7 @@ def test_proxies_and_certificates_of_the_environment_are_honoured(
     assert Connection(url).request("PUT", "/api/v1/segments/a", body).accepted
     assert proxy.first_lines[-1].split()[0] == ("CONNECT" if scheme == "https" else "PUT")
     seen = len(proxy.first_lines)
-    monkeypatch.setenv("NO_PROXY", "localhost")
+    monkeypatch.setenv("NO_PROXY", "example")
     assert Connection(url).request("PUT", "/api/v1/segments/a", body).accepted
     assert len(proxy.first_lines) == seen
     proxy.close()

@@ -3,14 +3,24 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PEERS := .venv-peers
+FUZZ := .venv-fuzz
 
-.PHONY: demo test lint bench bench-hooks bench-detect clean
+.PHONY: demo test test-peers fuzz lint bench bench-hooks bench-detect clean
 
 demo: $(STAMP)
 	$(BIN)/pacenote demo $(DEMO_ARGS)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(TEST_ARGS)
+
+# What other programs say of the same files. Their environment is large (PyTorch among them), and is made once.
+test-peers: $(PEERS)/.installed
+	$(PEERS)/bin/python -m pytest tests/peers $(TEST_ARGS)
+
+# Ten minutes of odd text for every reader of text: FUZZ_ARGS='--seconds 60'. Needs a Python that atheris has a build for.
+fuzz: $(FUZZ)/.installed
+	$(FUZZ)/bin/python -m tests.fuzz $(FUZZ_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -35,5 +45,19 @@ $(STAMP): requirements.lock pyproject.toml packaging/hooks/pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e packaging/hooks -e .
 	@touch $(STAMP)
 
+# The lock first, so that Pacenote runs on what it always runs on; peers that ask for other versions come after it.
+$(PEERS)/.installed: $(STAMP) requirements-peers.txt
+	$(PYTHON) -m venv --clear $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.lock
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-peers.txt
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e packaging/hooks -e .
+	@touch $@
+
+$(FUZZ)/.installed: $(STAMP)
+	$(PYTHON) -m venv --clear $(FUZZ)
+	$(FUZZ)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.lock atheris==3.0.0
+	$(FUZZ)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e packaging/hooks -e .
+	@touch $@
+
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(PEERS) $(FUZZ)

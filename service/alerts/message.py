@@ -29,6 +29,12 @@ HEADLINES = {
     "plateau": "the loss has stopped falling",
     "throughput_changed": "the speed per device changed at a restart",
     "tokens_missing": "steps or tokens are missing",
+    "data_position": "the data are not where the weights are since a restart",
+    "heldout_text": "held-out text is in the training rows",
+    "initial_parity": "the run does not begin where the reference did",
+    "definition": "the train loss is defined in another way than the reference's",
+    "recipe": "the recipe is not the reference's",
+    "data_stopped": "no data come any more",
 }
 WARNINGS = {  # every other rule is critical
     "train_drift",
@@ -40,6 +46,9 @@ WARNINGS = {  # every other rule is critical
     "plateau",
     "throughput_changed",
     "tokens_missing",
+    "initial_parity",
+    "definition",
+    "recipe",
 }
 IMPLIED = {"train_drift": {"train_only_drift", "improvement"}}  # said already by any of these, so left out of a title
 EVENTS = {"firing": "alert.firing", "joined": "alert.updated", "resolved": "alert.resolved"}

@@ -20,10 +20,13 @@ Ints = NDArray[np.int64]
 
 BLOCK = 25  # pairs under one robust mean; longer means gain little against the wander
 BLOCKS = 4  # before and after: a change is the mean of 100 pairs minus that of the 100 before
+LEAST_PAIRS = 8  # under a block mean
+LONG_MEMORY = 512  # entries, a power of two
 MEMORY = 40  # changes of the run's own past that tell how much they scatter
 MIN_PAST = 12
 OWN_PAST_INFLATION = 1.3  # overlapping changes hold few independent ones: their spread is known to about 30 %
-MIN_SIBLINGS = 3
+MIN_SIBLINGS = 4  # three tell the spread too badly: one healthy pair in a hundred alarms (real reruns)
+INDEPENDENT = 1.5  # changes of one run within seven entries that are independent: each is over eight blocks
 SD_PER_LIMIT = 3.75
 
 
@@ -55,46 +58,90 @@ class PairedGap:
         return len(self.steps)
 
 
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What a run of the same batches is expected to lose, from a reference of n points and its siblings.
+
+    `center` (n,): the loss per batch. `se`: standard deviation of a healthy run's change, one entry per 25 batches as
+    in PairedGap, where enough siblings tell it; None: the run's own past must. `runs`: siblings it rests on."""
+
+    center: Floats
+    se: Floats | None
+    runs: int
+
+
+def pool(reference: Floats, siblings: Sequence[Floats] = ()) -> Pool:
+    """The pool of a reference and its siblings of the same data order, each (n,), NaN where missing.
+
+    With four siblings or more a run is compared with the median of reference and siblings, so that the reference's own
+    wander is averaged out, and `se` is the root mean square of their own changes, each against the median of the
+    others, at the same batches and three entries around: how far healthy runs scatter in that phase of training."""
+    if len(siblings) < MIN_SIBLINGS:
+        return Pool(reference, None, 0)
+    runs = [reference, *siblings]
+    # Causal: the siblings' changes are taken at the same entries, and they were complete before the run began.
+    others = [changes(block_means(one - _median([*runs[:i], *runs[i + 1 :]]))[0])[1] for i, one in enumerate(runs)]
+    square = _mean_known(np.stack(others) ** 2, axis=0)
+    wide = np.concatenate((np.full(3, np.nan), square, np.full(3, np.nan)))
+    around = np.lib.stride_tricks.sliding_window_view(wide, 7) if len(square) else np.zeros((0, 7))
+    se = np.sqrt(_mean_known(around, axis=1))
+    se *= 1.0 + 1.0 / float(np.sqrt(2.0 * INDEPENDENT * len(runs)))  # a spread of few runs is itself known badly
+    return Pool(_median(runs), np.where(se > 0.0, se, np.nan), len(siblings))
+
+
 def paired_gap(steps: Ints, run: Floats, reference: Floats, siblings: Sequence[Floats] = ()) -> PairedGap:
     """The paired gap. `run`, `reference` and each of `siblings` are (n,), parallel to `steps` (n,), NaN where missing.
 
-    With three siblings or more (of the same data order) the run is compared with the median of reference and siblings,
-    and `se` is the root mean square of the siblings' own changes, each against the median of the others, at the same
-    steps and three entries around; the reference's own wander is then averaged out. Without, `se` comes from the run's
-    past changes, and never below what the scatter within 25 pairs gives."""
-    pool = [reference, *siblings]
-    if len(siblings) < MIN_SIBLINGS:
-        return _from_own_past(steps, run - reference)
-    gap = run - _median(pool)
-    # Causal: the siblings' changes are taken at the same entries, and they were complete before the run began.
-    others = [_change(_block_means(one - _median([*pool[:i], *pool[i + 1 :]]))) for i, one in enumerate(pool)]
-    square = np.nanmean(np.stack([change for _, change in others]) ** 2, axis=0)
-    around = np.stack([np.roll(square, k) for k in range(-3, 4)])
-    for k in range(-3, 0):
-        around[k + 3, k:] = np.nan
-    for k in range(1, 4):
-        around[k + 3, :k] = np.nan
-    means = _block_means(gap)
-    level, change = _change(means)
-    se = np.sqrt(np.nanmean(around, axis=0)) if len(change) else np.zeros(0)
-    return PairedGap(_last_steps(steps, len(change)), level, change, np.where(se > 0.0, se, np.nan), len(siblings))
+    `se` comes from four siblings or more (see `pool`), else from the run's own past changes (see `own_se`)."""
+    beside = pool(reference, siblings)
+    means, noise = block_means(run - beside.center)
+    level, change = changes(means)
+    se = own_se(change, noise) if beside.se is None else beside.se
+    return PairedGap(_last_steps(steps, len(change)), level, change, se, beside.runs)
 
 
-def _from_own_past(steps: Ints, gap: Floats) -> PairedGap:
-    means = _block_means(gap)
-    level, change = _change(means)
-    se = np.full(len(change), np.nan)
-    within = _block_noise(gap)
-    for i in range(MIN_PAST + BLOCKS, len(change)):
-        past = change[max(0, i - MEMORY - BLOCKS) : i - BLOCKS]
-        past = past[np.isfinite(past)]
-        if len(past) >= MIN_PAST:
-            spread = MAD_TO_SD * float(np.median(np.abs(past)))
-            spread = max(spread, float(np.sqrt(np.mean(np.clip(past, -3.0 * spread, 3.0 * spread) ** 2))))
-            own = within[i : i + 2 * BLOCKS]  # the blocks under this change
-            white = float(np.nanmedian(own)) * np.sqrt(2.0 / BLOCKS) if np.isfinite(own).any() else np.nan
-            se[i] = OWN_PAST_INFLATION * np.fmax(spread, white)
-    return PairedGap(_last_steps(steps, len(change)), level, change, np.where(se > 0.0, se, np.nan), 0)
+def own_se(change: Floats, noise: Floats, start: int = 0) -> Floats:
+    """Standard deviation of a healthy change by the run's own past, for the entries from `start` on; NaN where fewer
+    than 12 earlier changes are known. `noise` (blocks,) are the standard errors of the block means.
+
+    The spread of the 40 changes that ended before the entry's newest 100 pairs began, the widest such spread of the
+    last 512 entries (wander comes and goes), and never below what the scatter within 25 pairs gives."""
+    n = len(change)
+    first = max(start - LONG_MEMORY, 0)
+    padded = np.concatenate((np.full(MEMORY + BLOCKS, np.nan), change))[first:]
+    past = np.lib.stride_tricks.sliding_window_view(padded, MEMORY)[: n - first]
+    count = np.isfinite(past).sum(axis=1)
+    spread = MAD_TO_SD * _row_median(np.abs(past), count)
+    reach = 3.0 * spread[:, None]
+    spread = np.maximum(spread, np.sqrt(_mean_known(np.clip(past, -reach, reach) ** 2, axis=1)))
+    spread[count < MIN_PAST] = np.nan
+    widest, reached = np.where(np.isfinite(spread), spread, 0.0), 1
+    while reached < LONG_MEMORY:
+        widest[reached:] = np.maximum(widest[reached:], widest[:-reached])
+        reached *= 2
+    se = OWN_PAST_INFLATION * np.fmax(widest, white_se(noise[first:]))
+    return np.where(np.isfinite(spread) & (se > 0.0), se, np.nan)[start - first :]
+
+
+def white_se(noise: Floats) -> Floats:
+    """Standard error that the scatter within blocks alone gives each change, from the error of each block mean."""
+    both = _mean_known(np.lib.stride_tricks.sliding_window_view(noise**2, BLOCKS), axis=1)
+    return np.sqrt((both[BLOCKS:] + both[:-BLOCKS]) / BLOCKS)
+
+
+def _row_median(rows: Floats, count: Ints) -> Floats:
+    """Medians of the known values of each row; NaN without any."""
+    ordered = np.sort(rows, axis=1)  # NaN last
+    at = np.arange(len(rows))
+    last = np.maximum(count - 1, 0)
+    return (ordered[at, last // 2] + ordered[at, np.minimum(count // 2, rows.shape[1] - 1)]) / 2.0
+
+
+def _mean_known(values: Floats, axis: int) -> Floats:
+    """Means of what is known; NaN where nothing is."""
+    known = np.isfinite(values)
+    count = known.sum(axis=axis)
+    return np.where(count > 0, np.where(known, values, 0.0).sum(axis=axis) / np.maximum(count, 1), np.nan)
 
 
 def _median(runs: Sequence[Floats]) -> Floats:
@@ -105,36 +152,22 @@ def _median(runs: Sequence[Floats]) -> Floats:
     return middle
 
 
-def _blocks(gap: Floats) -> Floats:
-    return gap[: len(gap) // BLOCK * BLOCK].reshape(-1, BLOCK)
+def block_means(gap: Floats) -> tuple[Floats, Floats]:
+    """Means of 25 pairs, values further than 3 sd from the median pulled in, and their standard errors by the scatter
+    within; NaN where fewer than 8 pairs are known. Pairs after the last whole block are left out."""
+    blocks = gap[: len(gap) // BLOCK * BLOCK].reshape(-1, BLOCK)
+    count = np.isfinite(blocks).sum(axis=1)
+    median = _row_median(blocks, count)
+    rest = blocks - median[:, None]
+    sd = MAD_TO_SD * _row_median(np.abs(rest), count)
+    reach = 3.0 * sd[:, None]
+    means, noise = median + _mean_known(np.clip(rest, -reach, reach), axis=1), sd / np.sqrt(BLOCK)
+    few = count < LEAST_PAIRS
+    means[few], noise[few] = np.nan, np.nan
+    return means, noise
 
 
-def _center(blocks: Floats) -> tuple[Floats, Floats]:
-    """Per block median and robust sd; NaN where fewer than 8 pairs are known."""
-    enough = np.isfinite(blocks).sum(axis=1) >= 8
-    median, sd = np.full(len(blocks), np.nan), np.full(len(blocks), np.nan)
-    median[enough] = np.nanmedian(blocks[enough], axis=1)
-    sd[enough] = MAD_TO_SD * np.nanmedian(np.abs(blocks[enough] - median[enough, None]), axis=1)
-    return median, sd
-
-
-def _block_means(gap: Floats) -> Floats:
-    """Means of 25 pairs, values further than 3 sd from the median pulled in."""
-    blocks = _blocks(gap)
-    median, sd = _center(blocks)
-    means = np.full(len(blocks), np.nan)
-    known = np.isfinite(median)
-    rest, reach = blocks[known] - median[known, None], 3.0 * sd[known, None]
-    means[known] = median[known] + np.nanmean(np.clip(rest, -reach, reach), axis=1)
-    return means
-
-
-def _block_noise(gap: Floats) -> Floats:
-    """Standard error of each block mean by the scatter within it."""
-    return _center(_blocks(gap))[1] / np.sqrt(BLOCK)
-
-
-def _change(means: Floats) -> tuple[Floats, Floats]:
+def changes(means: Floats) -> tuple[Floats, Floats]:
     """Mean of the newest 4 blocks, and that minus the mean of the 4 before; NaN where one of the 8 is missing."""
     if len(means) < 2 * BLOCKS:
         return np.zeros(0), np.zeros(0)

@@ -23,13 +23,14 @@ Ints = NDArray[np.int64]
 WINDOW = 25  # points under one local mean
 CLIP_SD = 3.0  # residuals are pulled in to this: two spikes that meet must not look like equal batches
 SCALE_POINTS = 256  # points that share one scale
+TILE = 2048  # points whose residuals are worked out together; MARGIN beside them on either side
+MARGIN = SCALE_POINTS
+TILES_AT_ONCE = 16  # what the processor keeps near
 SAME = 0.9  # correlation of equal batches that the likelihood ratio assumes: below what was ever measured after warm-up
 WORST, BEST = -4.0, 1.3  # bounds of one pair's log likelihood ratio: one odd step decides nothing
 LONGEST_STRIDE = 100_000
 SCALE_LOOKS = 20_000  # lags whose scatter stands for that of all
 FFT_POINTS = 4096
-WORD = 24  # residual signs in one word; equal batches (r = 0.99) give equal words one time in three
-WORD_SAMPLE = 8  # words are compared only where their hash is 0 modulo this, so that copies are sampled together
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +91,91 @@ def on_grid(steps: Ints, values: Floats) -> Grid | None:
     return Grid(first, stride, placed)
 
 
-def residuals(values: Floats, breaks: Sequence[int] = ()) -> Floats:
-    """Standardised residuals (n,) about a robust local mean of 25 points; NaN where `values` is.
+def settled_points(points: int) -> int:
+    """How many leading residuals of a series of so many points no later point changes; a multiple of TILE."""
+    last_block = max(points // SCALE_POINTS - 1, 0) * SCALE_POINTS
+    return max((last_block - MARGIN) // TILE, 0) * TILE
+
+
+def residuals(values: Floats, breaks: Sequence[int] = (), start: int = 0) -> Floats:
+    """Standardised residuals about a robust local mean of 25 points, NaN where `values` (n,) is: those from `start` on,
+    which is 0 or a multiple of TILE up to `settled_points(n)`, (n - start,).
 
     The mean is taken of values pulled in to 3 sd, and a second time of what is left, so that neither slope nor
     curvature of the curve remains; no mean reaches over one of the indices `breaks`, where the level may jump (a
-    restart). Scaled by the spread of 256 neighbours and pulled in to 3 sd."""
+    restart). Scaled by the spread of 256 neighbours and pulled in to 3 sd. Worked out tile by tile, each from its own
+    points and 256 on either side, so that a longer series has the same residuals to the last bit."""
+    n = len(values)
+    settled = settled_points(n)
+    out = np.empty(n - start)
+    cuts = np.unique(np.asarray([b for b in breaks if 0 < b < n], dtype=np.int64))
+    if start == 0 and settled:
+        out[:TILE] = _standardised(values[: TILE + MARGIN], cuts)[:TILE]
+    first = max(start, TILE)
+    if settled > first:
+        rows = sliding_window_view(values[first - MARGIN : settled + MARGIN], TILE + 2 * MARGIN)[::TILE]
+        inside = out[first - start : settled - start].reshape(-1, TILE)
+        for at in range(0, len(rows), TILES_AT_ONCE):
+            some = slice(at, at + TILES_AT_ONCE)
+            inside[some] = _standardised_tiles(rows[some], cuts, first + at * TILE)
+    begin = max(settled - MARGIN, 0)
+    out[settled - start :] = _standardised(values[begin:], cuts - begin)[settled - begin :]
+    return out
+
+
+def _standardised_tiles(rows: Floats, cuts: Ints, first: int) -> Floats:
+    """Residuals (k, TILE) of the tiles from point `first` on; rows (k, TILE + 2 x 256) hold their points."""
+    starts: Ints = np.asarray(first - MARGIN + TILE * np.arange(len(rows)), dtype=np.int64)
+    odd: NDArray[np.bool_] = np.asarray(~np.isfinite(rows).all(axis=1), dtype=np.bool_)
+    for cut in cuts:
+        odd |= (starts < cut) & (cut < starts + rows.shape[1])
+    middle = slice(MARGIN, MARGIN + TILE)
+    if not odd.any():
+        return _standardised_whole(rows)[:, middle]
+    out = np.empty((len(rows), TILE))
+    if not odd.all():
+        out[~odd] = _standardised_whole(rows[~odd])[:, middle]
+    for i in np.flatnonzero(odd):
+        out[i] = _standardised(rows[i], cuts - starts[i])[middle]
+    return out
+
+
+def _standardised_whole(rows: Floats) -> Floats:
+    """As `_standardised` for several rows (k, m) without gaps and breaks, m a multiple of 256."""
+    blocks = (len(rows), -1, SCALE_POINTS)
+    middle = (SCALE_POINTS - 1) // 2
+
+    def spread(rest: Floats) -> Floats:
+        return np.partition(np.abs(rest).reshape(blocks), middle, axis=2)[:, :, middle, None] * MAD_TO_SD
+
+    rest = rows - _means(rows)
+    reach = CLIP_SD * spread(rest)
+    for _ in range(2):
+        pulled = np.clip(rest.reshape(blocks), -reach, reach).reshape(rest.shape)
+        rest -= _means(pulled)
+    scale = spread(rest)
+    standard = rest.reshape(blocks) / np.where(scale > 0.0, scale, np.inf)
+    return np.clip(standard, -CLIP_SD, CLIP_SD, out=standard).reshape(rest.shape)
+
+
+def _means(rows: Floats) -> Floats:
+    """Means over the 25 points around each, fewer at the ends of a row."""
+    half, width = WINDOW // 2, rows.shape[1]
+    total = np.cumsum(rows, axis=1)
+    out = np.empty_like(total)
+    out[:, half + 1 : width - half] = (total[:, WINDOW:] - total[:, :-WINDOW]) / WINDOW
+    low: Ints = np.arange(half + 1)
+    out[:, : half + 1] = total[:, half:WINDOW] / (low + half + 1.0)
+    out[:, width - half :] = (total[:, -1:] - total[:, width - WINDOW : width - half - 1]) / (WINDOW - 1.0 - low[:-1])
+    return out
+
+
+def _standardised(values: Floats, cuts: Ints) -> Floats:
+    """The residuals (n,) of one stretch by itself."""
     n = len(values)
     if n == 0:
         return np.zeros(0)
-    window = _Window(n, breaks)
+    window = _Window(n, cuts.tolist())
     there = np.isfinite(values)
     whole = bool(there.all())
     count = np.maximum(window.sums(there.astype(np.float64)), 1.0)
@@ -183,51 +259,6 @@ def correlation(mine: Floats, other: Floats) -> tuple[float, int]:
     a, b = mine[both], other[both]
     power = float(a @ a) * float(b @ b)
     return (float(a @ b) / float(np.sqrt(power)) if power > 0.0 else 0.0), len(a)
-
-
-def recurrences(signal: Floats, *, min_lag: int, window: int = 64, least: float = 0.9) -> list[tuple[int, int, float]]:
-    """Stretches of `signal` that were there before: (index, lag, correlation over `window` points), by index.
-
-    Finds candidates by equal words of 24 residual signs, sampled by their hash as row fingerprints are, each with the
-    occurrence before it; so the whole of a run is searched in a sort's time, and a stretch of some hundred points is
-    found wherever it comes. Where a lag goes on, only its first sampled word is given."""
-    positions, words = _sign_words(signal)
-    if len(positions) < 2:
-        return []
-    order = np.lexsort((positions, words))
-    word, at = words[order], positions[order]
-    again = np.flatnonzero((word[1:] == word[:-1]) & (at[1:] - at[:-1] >= min_lag)) + 1
-    index, lag = at[again], at[again] - at[again - 1]
-    whole = index + window <= len(signal)
-    index, lag = index[whole], lag[whole]
-    if len(index) == 0:
-        return []
-    clean = np.nan_to_num(signal)
-    now = sliding_window_view(clean, window)[index]
-    then = sliding_window_view(clean, window)[index - lag]
-    power = np.sqrt((now**2).sum(axis=1) * (then**2).sum(axis=1))
-    r = np.where(power > 0.1 * window, (now * then).sum(axis=1) / np.maximum(power, 0.1 * window), 0.0)
-    found: dict[int, tuple[int, int, float]] = {}
-    for i in np.flatnonzero(r >= least)[np.argsort(index[r >= least], kind="stable")]:
-        found.setdefault(int(lag[i]), (int(index[i]), int(lag[i]), float(r[i])))
-    return sorted(found.values())
-
-
-def _sign_words(signal: Floats) -> tuple[Ints, Ints]:
-    """Positions and values of the sampled words; words with a missing point are left out."""
-    n = len(signal) - WORD + 1
-    if n <= 0:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    word = (signal > 0.0).astype(np.int64)
-    size = 1
-    while size < WORD:  # doubling: a word of 2k signs is two words of k
-        more = min(size, WORD - size)
-        word = (word[: len(word) - more] << more) | (word[more:] & ((1 << more) - 1))
-        size += more
-    bad = np.concatenate(([0], np.cumsum(~np.isfinite(signal) | (signal == 0.0))))
-    mixed = (word * 0x9E3779B1) >> 7
-    keep = (mixed % WORD_SAMPLE == 0) & (bad[WORD:] == bad[:-WORD])
-    return np.flatnonzero(keep), word[keep]
 
 
 class _Window:

@@ -1,50 +1,29 @@
-"""A run's batches as they show in its own series: residual signals, and the stretches of the run that were read before.
+"""The stretches of a run that were read before, as they show in its own series.
 
 Pure and causal like all of detect: what is found depends on the points up to the view's newest one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from service.compare.signature import (
-    WORD,
-    Grid,
-    Match,
-    best_match,
-    correlation,
-    on_grid,
-    recurrences,
-    residuals,
-    same_batch_evidence,
-)
+from service.compare.signature import TILE, Match, best_match, correlation, residuals
+from service.compare.words import WORD
 
-from .inputs import Floats, RunView, Series
-from .sequential import episodes
+from .cache import LevelCache
+from .inputs import Floats, RunView
+from .sequential import first_alarm
+from .signals import CHANNELS, TRAIN, TURN, Signal, lagged_evidence
 
-TRAIN = "train/ce_loss"
-CHANNELS = (TRAIN, "optim/grad_norm", "train/scored_tokens")  # what a batch leaves its signature in
 LOOKS = (16, 24, 32, 48, 64)  # points after a restart at which a replay is looked for
 ALPHA = 1e-8  # of a false replay per restart and channel
 LEAST = 0.8  # correlation below which nothing is called the same batches, however significant
 MIN_LAG = 16  # points: nearer copies overlap the stretch that is looked for
-MIN_LAG_ANYWHERE = 64
 RHYTHM = 0.5  # the same lag correlates by this share before the restart: a rhythm of the data, no replay
-TURN = 20.0  # evidence in nats after which a stretch counts as read before, or no longer
 SHORTEST = 48  # points a replay away from any restart must last
-
-
-@dataclass(frozen=True, slots=True)
-class Signal:
-    """One metric of a run as standardised residuals (n,) on its grid; restarts begin a new local mean."""
-
-    metric: str
-    grid: Grid
-    residuals: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +61,16 @@ class ReplayFinding:
         return next((r for r in reversed(self.replays) if r.end is None and not r.legal), None)
 
 
-def signal(metric: str, series: Series, restarts: Sequence[int] = ()) -> Signal | None:
-    """The residual signal of a metric; None where it lies on no even grid or does not vary. `restarts`: updates made
-    at each trainer start. Kept for the newest few series objects, as a reference is asked for again and again."""
-    return _signal(metric, _Identity(series), tuple(restarts))
-
-
-def find_replays(view: RunView) -> ReplayFinding | None:
-    """Stretches the run had read before; None without a train loss on an even grid."""
+def find_replays(view: RunView, cache: LevelCache | None = None) -> ReplayFinding | None:
+    """Stretches the run had read before; None without a train loss on an even grid. With a cache that was given before,
+    what is new is looked at."""
+    cache = cache or LevelCache()
     restarts = sorted({s.start_step for s in view.segments if s.start_step > 0})
     signals = [
         found
         for metric in CHANNELS
-        if (series := view.metrics.get(metric)) is not None and (found := signal(metric, series, restarts)) is not None
+        if (series := view.metrics.get(metric)) is not None
+        and (found := cache.signal(metric, series, restarts)) is not None
     ]
     if not signals or signals[0].metric != TRAIN:
         return None
@@ -102,40 +78,16 @@ def find_replays(view: RunView) -> ReplayFinding | None:
     looked = 0
     for i, restart in enumerate(restarts):
         until = restarts[i + 1] if i + 1 < len(restarts) else None
-        found = [r for s in signals if (r := _after_restart(s, restart, until, ALPHA / len(signals))) is not None]
+        found = [
+            r for s in signals if (r := _after_restart(s, restart, until, ALPHA / len(signals), cache)) is not None
+        ]
         looked += _points_after(signals[0], restart, until) >= LOOKS[0]
         if found:
             replays.append(min(found, key=lambda r: r.known_at))
-    replays += _anywhere(signals[0], replays)
+    replays += _anywhere(signals[0], replays, cache)
     judged = [_with_legality(view, replay) for replay in sorted(replays, key=lambda r: r.start)]
     grid = signals[0].grid
     return ReplayFinding(judged, len(grid), grid.stride, looked, [s.metric for s in signals])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Identity:
-    """Lets a cache hold a series by identity."""
-
-    series: Series
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Identity) and other.series is self.series
-
-    def __hash__(self) -> int:
-        return id(self.series)
-
-
-@lru_cache(maxsize=6)
-def _signal(metric: str, held: _Identity, restarts: tuple[int, ...]) -> Signal | None:
-    series = held.series
-    values = series.values
-    if metric == "optim/grad_norm":  # its scatter is in proportion to its size
-        values = np.log(np.where(values > 0.0, values, np.nan))
-    grid = on_grid(series.steps, values)
-    if grid is None:
-        return None
-    standard = residuals(grid.values, [grid.index(r + 1) for r in restarts])
-    return Signal(metric, grid, standard) if np.nan_to_num(standard).any() else None
 
 
 def _points_after(found: Signal, restart: int, until: int | None) -> int:
@@ -144,84 +96,82 @@ def _points_after(found: Signal, restart: int, until: int | None) -> int:
     return max(last - first, 0)
 
 
-def _after_restart(found: Signal, restart: int, until: int | None, alpha: float) -> Replay | None:
+def _after_restart(found: Signal, restart: int, until: int | None, alpha: float, cache: LevelCache) -> Replay | None:
     """Is what follows a restart a copy of something before it?"""
     grid = found.grid
     first, points = max(grid.index(restart + 1), 0), _points_after(found, restart, until)
-    past = found.residuals[:first]
-    if first < 2 * MIN_LAG:
+    looks = tuple(n for n in LOOKS if n <= points)
+    if first < 2 * MIN_LAG or not looks:
         return None
-    looks = [n for n in LOOKS if n <= points]
-    if not looks:
+    told = cache.track(found.metric).memory.remember(
+        ("restart", first, looks, alpha), first + looks[-1], lambda: _copied(found, first, looks, alpha)
+    )
+    if told is None:
         return None
+    match, certain, before = told
+    ended = cache.chart_of(found.metric, match.lag, first).first(found)
+    end = None if ended is None else grid.step(ended.onset)
+    return _described(found, match, first, end, restart, grid.step(first + certain - 1), before)
+
+
+def _copied(found: Signal, first: int, looks: Sequence[int], alpha: float) -> tuple[Match, int, float] | None:
+    """What the points from `first` on are a copy of, after how many that was certain, and the correlation at the same
+    lag just before. All as it stood when these points had come, against all before them."""
+    past = found.as_of(first)
+    tried: dict[int, Match | None] = {}
+
+    def look(n: int) -> Match | None:
+        if n not in tried:
+            fresh = residuals(found.grid.values[first : first + n])
+            history = np.concatenate((past, fresh))
+            tried[n] = best_match(fresh, history, alpha=alpha / len(LOOKS), least=LEAST, min_lag=MIN_LAG)
+        return tried[n]
+
     # The longest look tells; the shortest finds what ended within it. Those between only say when it was certain.
-    for n in (looks[-1], looks[0]):
-        match = _look(found, first, n, alpha)
-        if match is not None:
-            break
-    else:
+    match = look(looks[-1]) or look(looks[0])
+    if match is None:
         return None
-    certain = next(n for n in looks if n == match.n or _agrees(_look(found, first, n, alpha), match))
+    certain = next(n for n in looks if n == match.n or _agrees(look(n), match))
     span = min(64, first - match.lag)
     before = 0.0
     if span >= LOOKS[0]:
         before, _ = correlation(past[-span:], past[first - span - match.lag : first - match.lag])
-    if before > RHYTHM * match.r:
-        return None
-    known_at = grid.step(first + certain - 1)
-    return _described(found, match, first, _end(found, match.lag, first), restart, known_at, before)
-
-
-def _look(found: Signal, first: int, n: int, alpha: float) -> Match | None:
-    """The first n points after a restart, as they stood when they had come, against all before."""
-    fresh = residuals(found.grid.values[first : first + n])
-    history = np.concatenate((found.residuals[:first], fresh))
-    return best_match(fresh, history, alpha=alpha / len(LOOKS), least=LEAST, min_lag=MIN_LAG)
+    return None if before > RHYTHM * match.r else (match, certain, before)
 
 
 def _agrees(earlier: Match | None, later: Match) -> bool:
     return earlier is not None and earlier.lag == later.lag
 
 
-def _anywhere(found: Signal, known: Sequence[Replay]) -> list[Replay]:
+def _anywhere(found: Signal, known: Sequence[Replay], cache: LevelCache) -> list[Replay]:
     """Replays that begin with no restart, as a loader that begins its pass again would make them."""
-    grid, signal_ = found.grid, found.residuals
-    hits = recurrences(signal_, min_lag=MIN_LAG_ANYWHERE)
-    covered = [(grid.index(r.start), len(grid) if r.end is None else grid.index(r.end)) for r in known]
+    grid, n = found.grid, len(found)
+    hits = cache.recurrences.find(found.settled, found.open)
+    covered = [(grid.index(r.start), n if r.end is None else grid.index(r.end)) for r in known]
     made: list[Replay] = []
-    for index, lag, r in hits:
+    for index, lag, _ in hits:
         if any(low - WORD <= index < high for low, high in covered):  # an older copy of what is known to repeat
             continue
-        evidence = _evidence(found, lag)
-        start = _turn(evidence[lag : index + 1][::-1])
-        first = lag if start is None else index + 1 - start
-        end = _turn(evidence[index:])
-        last = len(grid) if end is None else index + end
+        turned = first_alarm(_backwards(found, lag, index + 1), TURN)
+        first = lag if turned is None else index + 1 - turned.onset
+        ended = cache.chart_of(found.metric, lag, index).first(found)
+        last = n if ended is None else ended.onset
         covered.append((first, last))
-        r, n = correlation(signal_[first:last], signal_[first - lag : last - lag])
-        if last - first < SHORTEST or n < SHORTEST or r < LEAST:
+        r, pairs = correlation(found.part(first, last), found.part(first - lag, last - lag))
+        if last - first < SHORTEST or pairs < SHORTEST or r < LEAST:
             continue
-        match = Match(lag, r, n, LEAST, 0.0, len(grid))
-        stop = None if end is None else grid.step(last)
-        made.append(_described(found, match, first, stop, None, grid.step(min(index + 64, len(grid)) - 1), 0.0))
+        match = Match(lag, r, pairs, LEAST, 0.0, n)
+        stop = None if ended is None else grid.step(last)
+        made.append(_described(found, match, first, stop, None, grid.step(min(index + 64, n) - 1), 0.0))
     return made
 
 
-def _evidence(found: Signal, lag: int) -> Floats:
-    """Per point the evidence for its batch having been read `lag` points earlier; 0 for the first `lag` points."""
-    later = same_batch_evidence(found.residuals[lag:], found.residuals[: len(found.residuals) - lag])
-    return np.concatenate((np.zeros(lag), later))
-
-
-def _turn(evidence: Floats) -> int | None:
-    """Index from which the evidence speaks against the same batches; None: to the end it does not."""
-    turned = episodes(-evidence, TURN)
-    return turned[0].onset if turned else None
-
-
-def _end(found: Signal, lag: int, first: int) -> int | None:
-    turned = _turn(_evidence(found, lag)[first:])
-    return None if turned is None else found.grid.step(first + turned)
+def _backwards(found: Signal, lag: int, end: int) -> Iterator[Floats]:
+    """Evidence against points having been read `lag` points earlier, from point `end` - 1 back to `lag`, in pieces."""
+    while end > lag:
+        begin = max(end - TILE, lag)
+        yield -lagged_evidence(found, lag, begin, end)[::-1]
+        end = begin
 
 
 def _described(
@@ -244,7 +194,4 @@ def _with_legality(view: RunView, replay: Replay) -> Replay:
         passes = round(replay.lag / length)
         near = abs(replay.lag - passes * length) <= max(2.0, 0.005 * replay.lag)
         legal = near and 1 <= passes <= view.data.epochs
-    return Replay(
-        replay.start, replay.source, replay.lag, replay.end, replay.restart, replay.known_at, replay.metric,
-        replay.match, replay.before, legal,
-    )  # fmt: skip
+    return replace(replay, legal=legal)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import TypeVar, cast
@@ -23,12 +23,19 @@ from service.compare.gap import (
     stride_of,
     widened,
 )
+from service.compare.growing import same_bits
+from service.compare.pairs import Pool
+from service.compare.words import Recurrences
 
+from .beside import Pairs, Whole, whole
 from .inputs import Floats, Ints, RunView, Series, Tolerance
+from .signals import LagChart, Signal, Track, signal
 
 T = TypeVar("T")
 
 SCANS_PER_RUN = 8
+MOST_CHARTS = 64
+MIN_LAG_ANYWHERE = 64  # points: what comes again nearer than that is a rhythm
 KEPT_RUNS = 4  # series of that many runs are held, so that what was seen before can be told from what was changed
 
 
@@ -52,13 +59,28 @@ class LevelCache:
     tolerances: dict[str, tuple[tuple[object, ...], Tolerance]] = field(
         default_factory=dict[str, tuple[tuple[object, ...], Tolerance]]
     )
+    signals: dict[str, tuple[Series, Whole | None]] = field(default_factory=dict[str, tuple[Series, Whole | None]])
+    pools: dict[str, tuple[tuple[object, ...], Pool]] = field(
+        default_factory=dict[str, tuple[tuple[object, ...], Pool]]
+    )
     lock: Lock = field(default_factory=Lock, repr=False)
     runs: OrderedDict[int, _Held] = field(default_factory=OrderedDict[int, _Held])
     made: list[tuple[tuple[object, ...], object]] = field(default_factory=list[tuple[tuple[object, ...], object]])
     scans: OrderedDict[tuple[str, int], tuple[Series, tuple[Ints, ...]]] = field(
         default_factory=OrderedDict[tuple[str, int], tuple[Series, tuple[Ints, ...]]]
     )
+    tracks: dict[str, Track] = field(default_factory=dict[str, Track])
+    paired: dict[str, Pairs] = field(default_factory=dict[str, Pairs])
+    charts: OrderedDict[tuple[str, int, int], LagChart] = field(
+        default_factory=OrderedDict[tuple[str, int, int], LagChart]
+    )
+    recurrences: Recurrences = field(default_factory=lambda: Recurrences(MIN_LAG_ANYWHERE))
+    kinds: dict[type, object] = field(default_factory=dict[type, object])
     count: Iterator[int] = field(default_factory=itertools.count, repr=False)
+
+    def of_a_run(self) -> LevelCache:
+        """A cache for one run alone, that shares with this one what is known of the reference."""
+        return LevelCache(self.levels, self.tolerances, self.signals, self.pools, made=self.made)
 
     def get(self, metric: str, reference: Series) -> Level:
         """The local level of a reference series."""
@@ -70,12 +92,28 @@ class LevelCache:
 
     def tolerance(self, metric: str, view: RunView, make: Callable[[], Tolerance]) -> Tolerance:
         """What `make` gives; kept while reference, siblings and declared tolerances are the same objects."""
-        key = (view.reference.get(metric), view.tolerances.get(metric), *(s.get(metric) for s in view.siblings))
+        own = (view.reference.get(metric), view.tolerances.get(metric), view.same_order_declared)
+        key = (*own, *(s.get(metric) for s in view.siblings))
         held = self.tolerances.get(metric)
         if held is None or len(held[0]) != len(key) or any(a is not b for a, b in zip(held[0], key, strict=True)):
             held = (key, make())
             self.tolerances[metric] = held
         return held[1]
+
+    def pool(self, metric: str, view: RunView, make: Callable[[], Pool]) -> Pool:
+        """What `make` gives; kept while reference and siblings are the same objects."""
+        key = (view.reference.get(metric), *(s.get(metric) for s in view.siblings))
+        held = self.pools.get(metric)
+        if held is None or len(held[0]) != len(key) or any(a is not b for a, b in zip(held[0], key, strict=True)):
+            held = (key, make())
+            self.pools[metric] = held
+        return held[1]
+
+    def kept(self, kind: type[T]) -> T:
+        """The one object of its kind, made when first asked for."""
+        if kind not in self.kinds:
+            self.kinds[kind] = kind()
+        return cast("T", self.kinds[kind])
 
     def once(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
         """What `make` gives for this key, whose parts are compared by identity or are plain numbers."""
@@ -85,8 +123,40 @@ class LevelCache:
             ):
                 return cast("T", value)
         value = make()
-        self.made = [*self.made[-2 * KEPT_RUNS :], (key, value)]
+        del self.made[: -2 * KEPT_RUNS]  # in place: caches of single runs share it
+        self.made.append((key, value))
         return value
+
+    def signal(self, metric: str, series: Series, restarts: Sequence[int]) -> Signal | None:
+        """The residual signal of a run's metric (`signals.signal`)."""
+        with self.lock:
+            return self.track(metric).advance(series, restarts)
+
+    def track(self, metric: str) -> Track:
+        """What is kept of a metric's signal."""
+        return self.tracks.setdefault(metric, Track(metric))
+
+    def pairs(self, metric: str) -> Pairs:
+        """What is kept of a metric's pairs with the reference's."""
+        return self.paired.setdefault(metric, Pairs())
+
+    def chart_of(self, metric: str, lag: int, begin: int) -> LagChart:
+        """What is kept of a metric's repeating itself at one lag from one point on."""
+        key = (metric, lag, begin)
+        chart = self.charts.pop(key, None) or LagChart(lag, begin)
+        self.charts[key] = chart
+        while len(self.charts) > MOST_CHARTS:
+            self.charts.popitem(last=False)
+        return chart
+
+    def reference_signal(self, metric: str, reference: Series) -> Whole | None:
+        """The residual signal of a reference's metric, ready to be paired with."""
+        held = self.signals.get(metric)
+        if held is None or held[0] is not reference:
+            found = signal(metric, reference)
+            held = (reference, None if found is None else whole(reference, found))
+            self.signals[metric] = held
+        return held[1]
 
     def blocks(self, run: Series, reference: Level, window: int) -> Blocks | None:
         """`block_gaps(align(run, reference), window)`, equal to the last bit; new points cost what they are. None where
@@ -166,25 +236,15 @@ class LevelCache:
 
 def common_prefix(old: Series, new: Series) -> int:
     """How many leading points two series share: steps, tokens and values, bit by bit."""
-    n = min(len(old), len(new))
-    pairs = ((old.steps, new.steps), (old.tokens, new.tokens), (old.values, new.values))
-    return min(_common(a[:n], b[:n]) for a, b in pairs)
+    same = min(same_bits(old.tokens, new.tokens), same_bits(old.values, new.values))
+    return min(same, same_bits(old.steps, new.steps))
 
 
 def _same_start(old: Series, new: Series) -> bool:
     if len(old) == 0 or len(new) == 0 or old.steps[0] != new.steps[0]:
         return False
-    return _common(old.values[:1], new.values[:1]) == 1
+    return same_bits(old.values[:1], new.values[:1]) == 1
 
 
 def _non_finite(series: Series, start: int) -> tuple[Ints, ...]:
     return (np.flatnonzero(~np.isfinite(series.values[start:])) + start,)
-
-
-def _common(old: Floats | Ints, new: Floats | Ints) -> int:
-    if len(old) == 0 or (old.ctypes.data == new.ctypes.data and old.strides == new.strides):
-        return len(old)
-    a: Ints = np.ascontiguousarray(old).view(np.int64)
-    b: Ints = np.ascontiguousarray(new).view(np.int64)
-    differ = a != b
-    return int(np.argmax(differ)) if differ.any() else len(old)

@@ -1,4 +1,4 @@
-"""Why: possible causes of repeated rows and of a train-only drift, ranked, each with the numbers for and against it."""
+"""Why rows repeat: possible causes, ranked, each with the numbers for and against it."""
 
 from __future__ import annotations
 
@@ -35,31 +35,6 @@ def of_repeated_rows(findings: Findings) -> list[Cause]:
     if met and ranked and ranked[0].weight != "ruled out":
         ranked[0] = Cause(ranked[0].name, ranked[0].weight, f"{ranked[0].because}; {met}")
     return ranked
-
-
-def of_train_only_drift(findings: Findings) -> list[Cause]:
-    """Causes of a train-only drift. Where rows repeat their causes come first; where none repeat they are ruled out."""
-    repeated = of_repeated_rows(findings)
-    found = findings.rows
-    if repeated:
-        others: Weight = "possible" if repeated[0].weight != "shown" else "ruled out"
-        because = "rows do repeat, and that alone makes train sink and held-out not"
-        return [*repeated, Cause("other data order or mix, loss definition", others, because)]
-    name = "repeated rows (double shard, replay)"
-    if found is not None:
-        because = f"{found.repeats:,} of {found.sampled:,} sampled readings are repeats, within the natural share"
-        first = [Cause("correlated batches: data order or mix differs from the reference", "likely",
-                       "train sinks alone and no row repeats")]  # fmt: skip
-        last = [Cause(name, "ruled out", because)]
-    else:
-        first = [Cause(name, "likely", "train sinks and held-out does not; no row fingerprints were sent to check")]
-        last = [Cause("correlated batches: data order or mix differs from the reference", "possible",
-                      "it looks the same from the losses alone")]  # fmt: skip
-    definition = Cause(
-        "loss definition changed (masked tokens in the mean, z-loss)", "possible",
-        "a change of the train loss's definition leaves held-out where it was; it comes as one step at a restart",
-    )  # fmt: skip
-    return sorted([*first, definition, *last], key=lambda c: ORDER.index(c.weight))
 
 
 def next_checks(findings: Findings) -> list[str]:

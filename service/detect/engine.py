@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from .changes import beside_onset
+from .deviations import Moment, explained, rest_on
 from .findings import TRAIN, Findings
 from .gaps import LevelCache
-from .inputs import RunView
+from .inputs import Deviation, RunView
 from .judgement import Judgement
+from .normality import with_normality
 from .rules import (
     data_order,
+    data_position,
+    data_stopped,
+    definition,
     definition_changed,
     downstream,
     evaluation_changed,
     heldout_regression,
+    heldout_text,
     improvement,
+    initial_parity,
     loss_spike,
     non_finite,
     plateau,
+    recipe,
     repeated_rows,
     replayed_batches,
     schedule_mismatch,
@@ -28,8 +37,10 @@ from .rules import (
     train_drift,
     train_only_drift,
 )
+from .sets import on_one_set
+from .settings import turned_off, with_minimum, with_tolerances
 
-Family = Literal["curve_and_data", "stability", "operation"]
+Family = Literal["curve_and_data", "identity", "stability", "operation"]
 VerdictState = Literal["matching", "consistent", "drifting", "diverged", "not enough data"]
 
 
@@ -48,22 +59,40 @@ RULES: tuple[Rule, ...] = (
     Rule(repeated_rows.RULE, "curve_and_data", repeated_rows.judge),
     Rule(replayed_batches.RULE, "curve_and_data", replayed_batches.judge),
     Rule(data_order.RULE, "curve_and_data", data_order.judge),
+    Rule(data_position.RULE, "curve_and_data", data_position.judge),
     Rule(heldout_regression.RULE, "curve_and_data", heldout_regression.judge),
     Rule(improvement.RULE, "curve_and_data", improvement.judge),
     Rule(evaluation_changed.RULE, "curve_and_data", evaluation_changed.judge),
     Rule(downstream.RULE, "curve_and_data", downstream.judge),
     Rule(schedule_mismatch.RULE, "curve_and_data", schedule_mismatch.judge),
     Rule(definition_changed.RULE, "curve_and_data", definition_changed.judge),
+    Rule(heldout_text.RULE, "curve_and_data", heldout_text.judge),
+    Rule(initial_parity.RULE, "curve_and_data", initial_parity.judge),
+    Rule(definition.RULE, "identity", definition.judge),
+    Rule(recipe.RULE, "identity", recipe.judge),
     Rule(non_finite.RULE, "stability", non_finite.judge),
     Rule(loss_spike.RULE, "stability", loss_spike.judge),
     Rule(plateau.RULE, "stability", plateau.judge),
     Rule(throughput_changed.RULE, "operation", throughput_changed.judge),
     Rule(tokens_missing.RULE, "operation", tokens_missing.judge),
+    Rule(data_stopped.RULE, "operation", data_stopped.judge),
 )
 FAMILY_OF_RULE: Mapping[str, Family] = {rule.name: rule.family for rule in RULES}
 
+# What a declared deviation has a budget for, of what each rule looks at; prefixes of metric names.
+METRICS: Mapping[str, Sequence[str]] = {
+    train_drift.RULE: (TRAIN,),
+    train_only_drift.RULE: (TRAIN, "heldout/"),
+    improvement.RULE: (TRAIN, "heldout/"),
+    definition_changed.RULE: (TRAIN, "heldout/"),
+    plateau.RULE: (TRAIN,),
+    heldout_regression.RULE: ("heldout/",),
+    evaluation_changed.RULE: ("heldout/", TRAIN),
+    downstream.RULE: ("downstream/",),
+}
+
 DIVERGED_RULES = frozenset({non_finite.RULE, heldout_regression.RULE, downstream.RULE})
-IDENTITY_RULES = frozenset({"data_order", "definition", "recipe"})
+IDENTITY_RULES = frozenset({data_order.RULE, definition.RULE, recipe.RULE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +109,41 @@ def evaluate(view: RunView, cache: LevelCache | None = None) -> list[Judgement]:
     """Judge one view by every rule, in the order of RULES. Pure and causal: the view is all that is looked at.
 
     Give the same `cache` again for views with the same reference objects, to smooth the reference only once."""
+    cache = cache or LevelCache()
+    view = with_tolerances(on_one_set(_begun(view)), cache)
+    said = _asked(view, cache)
+    if not view.deviations:
+        return said
+    now = Findings(view, cache)
+    moment = Moment(now.at_step, now.tokens_at(now.at_step))
+    concerned = _concerned(view)
+    return explained(said, _asked(replace(view, deviations=()), cache), concerned, METRICS, moment)
+
+
+def _begun(view: RunView) -> RunView:
+    """The view without trainer starts that have made no step yet: answers rest on points alone."""
+    newest = Findings(view).at_step
+    begun = [s for s in view.segments if s.start_step < newest] or list(view.segments[:1])
+    return view if len(begun) == len(view.segments) else replace(view, segments=begun)
+
+
+def _concerned(view: RunView) -> list[Deviation]:
+    """Deviations with the budgets that matter: of metrics that the run and its reference both have."""
+    shared = set(view.metrics) & set(view.reference)
+    if any(metric.startswith("downstream/") for metric in shared):
+        shared.add(downstream.MACRO)
+    kept = [replace(d, budgets={m: b for m, b in d.budgets.items() if m in shared}) for d in view.deviations]
+    return [deviation for deviation in kept if deviation.budgets]
+
+
+def _asked(view: RunView, cache: LevelCache) -> list[Judgement]:
     findings = Findings(view, cache)
-    return [rule.judge(findings) for rule in RULES]
+    said = [
+        turned_off(rule.name, view, findings.at_step)
+        or with_minimum(beside_onset(view, rule.judge(findings)), view.settings.get(rule.name))
+        for rule in RULES
+    ]
+    return with_normality(said, findings)
 
 
 def verdict(judgements: Sequence[Judgement], reference: str = "", version: str = "") -> Verdict:
@@ -99,13 +161,21 @@ def verdict(judgements: Sequence[Judgement], reference: str = "", version: str =
     drift = said.get(train_drift.RULE)
     if drift is None or drift.state == "cannot tell":
         return answer("not enough data", drift.summary if drift else f"{TRAIN} was not judged.")
-    open_questions = [j for j in judgements if j.state == "cannot tell"]
+    # Spike, plateau and operation stand beside the verdict.
+    judged = [j for j in judgements if FAMILY_OF_RULE.get(j.rule) in ("curve_and_data", "identity")]
+    open_questions = [j for j in judged if j.state == "cannot tell"]
+    differ = [j for j in judged if j.state == "yes"]
     proven = [said[r] for r in sorted(IDENTITY_RULES) if r in said and _shows_identity(said[r])]
-    if not open_questions and len(proven) == len(IDENTITY_RULES):
+    declared = rest_on(judgements)
+    if not open_questions and not differ and len(proven) == len(IDENTITY_RULES) and not declared:
         return answer("matching", "No rule sees a difference; data order, loss definition and recipe are shown equal.")
     because = "No rule sees a drift; that it is the same experiment (data order, definition, recipe) is not shown."
+    if differ:
+        because = "No rule sees a drift, but it is another experiment. " + " ".join(j.summary for j in differ)
     if open_questions:
         because += " Not judged: " + ", ".join(j.rule for j in open_questions) + "."
+    if declared:
+        because += f" It rests on declared deviations: {'; '.join(declared)}."
     return answer("consistent", because)
 
 

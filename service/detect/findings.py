@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from . import gaps, heldout, rows
+from . import batches, gaps, heldout, heldout_text, knots, order, position, rows
 from .heldout_gap import HeldoutGap, heldout_gap
 from .inputs import Floats, Ints, RunView
 from .judgement import Evidence
+from .pair_drift import PairedDrift, paired_drift
 from .visible import VisibleHere, visible_here
 
 TRAIN = "train/ce_loss"
@@ -32,12 +34,36 @@ class Findings:
 
     @cached_property
     def train(self) -> gaps.TrainGap | None:
+        """The train gap; a drift that the reference alone made by its own move is no episode of it."""
+        found = self._measured
+        if found is None or self.reference_moved is None:
+            return found
+        return replace(found, episodes=found.episodes[:-1])
+
+    @cached_property
+    def _measured(self) -> gaps.TrainGap | None:
         return gaps.train_gap(self.view, TRAIN, self.cache)
+
+    @cached_property
+    def reference_moved(self) -> knots.Moved | None:
+        """The move of the reference itself that makes the gap, None where none does."""
+        found, view = self._measured, self.view
+        if found is None or found.open is None:
+            return None
+        return knots.moved_at(view.metrics[TRAIN], view.reference[TRAIN], found, view.recipe.knots)
 
     @cached_property
     def visible(self) -> VisibleHere | None:
         """The smallest gap that the reference can show where the run is now; None where it is too short to say."""
         return visible_here(self.view, self.train, TRAIN, self.cache)
+
+    @cached_property
+    def paired(self) -> PairedDrift | None:
+        """The gap pair by pair, where the batches are the reference's; None where a declared deviation explains part of
+        it, which pairs know nothing of."""
+        if any(TRAIN in deviation.budgets for deviation in self.view.deviations):
+            return None
+        return paired_drift(self.view, self.order, self.cache)
 
     @cached_property
     def heldout(self) -> heldout.HeldoutFinding:
@@ -50,6 +76,22 @@ class Findings:
     @cached_property
     def rows(self) -> rows.RowFinding | None:
         return rows.find(self.view)
+
+    @cached_property
+    def order(self) -> order.OrderFinding:
+        return order.find(self.view, self.cache)
+
+    @cached_property
+    def replays(self) -> batches.ReplayFinding | None:
+        return batches.find_replays(self.view, self.cache)
+
+    @cached_property
+    def position(self) -> position.Position | None:
+        return position.find(self.view, self.rows, self.replays, self.order, self.at_step)
+
+    @cached_property
+    def heldout_text(self) -> list[heldout_text.SetFinding]:
+        return heldout_text.find(self.view)
 
     def tokens_at(self, step: int) -> float:
         """Tokens of the run at a step, by its train loss's own points; NaN where it has none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,9 @@ from service.compare.align import Aligned, align
 from service.compare.gap import Blocks, block_gaps
 from service.compare.noise import assumed_tolerance, default_window, sibling_tolerance, step_noise
 
+from .bank import without_siblings
 from .cache import LevelCache
+from .deviations import Allowance, allowance
 from .inputs import Floats, RunView, Tolerance
 from .offset import Offsets, place_of, settled_offsets
 from .sequential import Episode, episodes
@@ -23,6 +25,7 @@ EARLY_SHARE = 0.03  # of the reference's tokens: there healthy runs wander up to
 # An assumed tolerance leaves two thirds of itself to a constant offset, which a healthy run keeps for good; its wander
 # comes on top. Offset and wander together may pass the tolerance for a while, but not on average.
 OFFSET_SHARE = 2.0 / 3.0
+FEWEST_SIBLINGS = 3  # healthy runs that a tolerance below the assumed one must rest on
 LONG_ALARM = 60.0  # excess over the tolerance itself, in sd: the settled offset of a long run lies beyond it
 
 
@@ -63,11 +66,20 @@ class TrainGap:
 
 
 def tolerance_of(view: RunView, metric: str, cache: LevelCache) -> Tolerance:
-    """The tolerance in force: declared with the reference, else from sibling runs, else assumed."""
+    """The tolerance in force: declared with the reference, else from sibling runs, else from the reference's own wander
+    or the bank of healthy pairs, else assumed. Siblings go before one that was declared as assumed."""
     declared = view.tolerances.get(metric)
     if declared is not None and np.isfinite(declared.value) and declared.value > 0.0:
-        return declared
+        measured = None
+        if not declared.runs and any(len(s.get(metric, ())) for s in view.siblings) and not _set_by_people(view):
+            measured = cache.tolerance(metric, view, lambda: _measured_tolerance(view, metric, cache))
+        return measured if measured is not None and measured.runs else declared
     return cache.tolerance(metric, view, lambda: _measured_tolerance(view, metric, cache))
+
+
+def _set_by_people(view: RunView) -> bool:
+    setting = view.settings.get("train_drift")
+    return setting is not None and setting.tolerance is not None
 
 
 def _measured_tolerance(view: RunView, metric: str, cache: LevelCache) -> Tolerance:
@@ -91,9 +103,15 @@ def _measured_tolerance(view: RunView, metric: str, cache: LevelCache) -> Tolera
             if known.any():
                 moved.append(blocks.mean[known] - offsets.value[known])
         if any(len(m) for m in means):
-            wander = sibling_tolerance(means, window, noise)
-        if moved:
-            change = sibling_tolerance(moved, window, noise).value
+            measured = sibling_tolerance(means, window, noise)
+            if measured.runs < FEWEST_SIBLINGS and measured.value < wander.value:  # two may lie close by chance
+                source = f"{wander.source.split(';')[0]}; {measured.runs} healthy runs tell too little"
+                measured = replace(measured, value=wander.value, source=source)
+            wander = measured
+        if len(moved) >= FEWEST_SIBLINGS:
+            change = sibling_tolerance(moved, window, noise, from_own_offset=True).value
+    if not wander.runs and reference is not None:
+        return without_siblings(view, metric, wander)
     return Tolerance(wander.value, wander.source, wander.runs, wander.noise_sd, wander.window_steps, change)
 
 
@@ -106,6 +124,12 @@ def aligned(view: RunView, metric: str, cache: LevelCache) -> Aligned | None:
     return placed if len(placed) else None
 
 
+def unexplained(view: RunView, metric: str, placed: Aligned) -> Floats:
+    """The gap (n,) of a metric that is evaluated now and then, less what declared deviations explain of it."""
+    allowed = allowance(view.deviations, metric, placed.steps, placed.steps, placed.tokens)
+    return placed.gap if allowed is None else allowed.unexplained(placed.gap)
+
+
 def train_gap(view: RunView, metric: str, cache: LevelCache) -> TrainGap | None:
     """Block gaps and drift episodes of a train metric; None where nothing can be compared."""
     run, reference = view.metrics.get(metric), view.reference.get(metric)
@@ -115,16 +139,27 @@ def train_gap(view: RunView, metric: str, cache: LevelCache) -> TrainGap | None:
     tolerance = tolerance_of(view, metric, cache)
     window = tolerance.window_steps or default_window(tolerance.noise_sd, tolerance.value, len(reference))
     blocks = cache.blocks(run, base, window)
-    return None if blocks is None else judge_blocks(blocks, tolerance, base.points)
+    if blocks is None:
+        return None
+    allowed = allowance(view.deviations, metric, blocks.first_step, blocks.last_step, blocks.last_tokens)
+    return judge_blocks(blocks, tolerance, base.points, allowed)
 
 
-def judge_blocks(blocks: Blocks, tolerance: Tolerance, reference_tokens: Floats) -> TrainGap:
+def judge_blocks(
+    blocks: Blocks, tolerance: Tolerance, reference_tokens: Floats, allowed: Allowance | None = None
+) -> TrainGap:
     """Sequential tests of block means. Causal: block i's answer depends on blocks 0…i only.
 
     Three charts on each side, each a CUSUM of (excess over a limit) / sd. Against the reference, quickly: the limit
     leaves room for a healthy offset. Against the reference, slowly: is the offset itself beyond the tolerance? Against
     the run's own settled offset: has it moved by more than healthy wander? A tolerance measured on siblings holds their
-    offsets already; there the first chart has no extra room, and the second is not needed."""
+    offsets already; there the first chart has no extra room, and the second is not needed.
+
+    What declared deviations explain (`allowed`, per block) is taken out of the gap first; the result's blocks are what
+    is left. The distance from the run's own offset is judged in the same way."""
+    measured = blocks
+    if allowed is not None:
+        blocks = replace(blocks, mean=allowed.unexplained(blocks.mean))
     sd = healthy_sd(blocks.se, tolerance)
     place = place_of(blocks, reference_tokens)
     early = 1.0 + 2.0 * np.clip(1.0 - place / EARLY_SHARE, 0.0, 1.0)
@@ -135,10 +170,10 @@ def judge_blocks(blocks: Blocks, tolerance: Tolerance, reference_tokens: Floats)
     if not tolerance.runs:
         found += _both_sides(blocks.mean, limit, sd, LONG_ALARM, own=False)
     offsets = settled_offsets(blocks.mean, place, sd)
-    first = min([e.alarm for e in found + _moved(blocks, offsets, sd, tolerance)], default=None)
+    first = min([e.alarm for e in found + _moved(measured, offsets, sd, tolerance, allowed)], default=None)
     if first is not None:
         offsets = offsets.frozen(first)  # what drifts is no offset
-    found += _moved(blocks, offsets, sd, tolerance)
+    found += _moved(measured, offsets, sd, tolerance, allowed)
     return TrainGap(blocks, tolerance, limit, sd, offsets, _in_order(found))
 
 
@@ -149,14 +184,17 @@ def healthy_sd(se: Floats, tolerance: Tolerance) -> Floats:
     return np.maximum(se, wander) if tolerance.runs else np.hypot(se, wander)
 
 
-def _moved(blocks: Blocks, offsets: Offsets, sd: Floats, tolerance: Tolerance) -> list[DriftEpisode]:
+def _moved(
+    blocks: Blocks, offsets: Offsets, sd: Floats, tolerance: Tolerance, allowed: Allowance | None
+) -> list[DriftEpisode]:
     """Drifts from the run's own offset."""
     known = np.flatnonzero(~np.isnan(offsets.value))
     if len(known) == 0:
         return []
     start = int(known[0])
     wide = sd_of_move(blocks.se, sd, offsets, tolerance)[start:]
-    moved = (blocks.mean - offsets.value)[start:]
+    moved = blocks.mean - offsets.value
+    moved = (moved if allowed is None else allowed.unexplained(moved))[start:]
     return _both_sides(moved, SD_PER_TOLERANCE * wide, wide, ALARM, own=True, shift=start)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from service.compare.gap import Change, change
 from service.compare.noise import ANCHOR_EVALUATION_NOISE, EVALUATION_NOISE_PER_STEP_NOISE, step_noise
 
-from .gaps import SD_PER_TOLERANCE, LevelCache, TrainGap, aligned, heldout_metrics, shared_heldout
+from .gaps import SD_PER_TOLERANCE, LevelCache, TrainGap, aligned, heldout_metrics, shared_heldout, unexplained
 from .inputs import Floats, Ints, RunView
 from .judgement import Evidence
 
@@ -21,6 +21,7 @@ SURE = 3.0  # standard errors between the held-out improvement and a third of th
 FLAT_SHARE = 1.0 / 3.0
 BEFORE = 20  # evaluations before the onset that make the baseline
 OWN_WINDOW_POINTS = 20  # train points before an evaluation that it is compared with, where there is no reference
+FEW_POINTS = 4  # train points an evaluation below which the noise of the train level is not known
 OWN_LIMIT = 0.08  # nats; AI2's own held-out - train gap moved by 0.04 from step 10,000 to the end
 
 
@@ -68,7 +69,7 @@ def find(view: RunView, train: TrainGap | None, train_metric: str, cache: LevelC
     if placed is None:
         return HeldoutFinding("cannot tell", "no held-out evaluation inside the reference's range", metric)
     finite = np.isfinite(placed.gap)
-    steps, gap = placed.steps[finite], placed.gap[finite]
+    steps, gap = placed.steps[finite], unexplained(view, metric, placed)[finite]
     noise = evaluation_noise(view, metric, train.tolerance.noise_sd, gap, cache)
     before = gap[steps <= (blocks.last_step[episode.before] if episode.before >= 0 else start - 1)][-BEFORE:]
     after = gap[steps >= start]
@@ -131,7 +132,8 @@ def own_gap(view: RunView, train_metric: str) -> HeldoutFinding:
 
     The baseline is the median of three evaluations. Once the gap has grown beyond the limit, what train and held-out
     did since it last was near the baseline decides. Held-out improved by less than a third of the train change, three
-    times: train sinks alone. By two thirds or more (early training, another domain): the baseline moves on."""
+    times: train sinks alone. By two thirds or more (early training, another domain): the baseline moves on.
+    Where there are fewer than four train points an evaluation, train must also have sunk since held-out's best."""
     names = heldout_metrics(view)
     train = view.metrics.get(train_metric)
     if not names or train is None or len(train) == 0:
@@ -167,12 +169,24 @@ def own_gap(view: RunView, train_metric: str) -> HeldoutFinding:
         beyond = f"{len(alone)} of {MIN_EVALUATIONS} evaluations show train sinking alone"
         why = beyond if excess > limit else "own gap within its limit"
         return HeldoutFinding(answer, why, metric, own=True, excess=excess, limit=limit, n=len(steps))
+    few = len(train) < FEW_POINTS * len(held)
+    if few and not _best_is_behind(level, loss):
+        why = "fewer than four train points an evaluation, and held-out is about as good as it ever was"
+        return HeldoutFinding("cannot tell", why, metric, own=True, excess=excess, limit=limit, n=len(steps))
     start, after = _until(near), slice(alone[0], None)
     return HeldoutFinding(
         "flat", "train sank alone", metric, change(level[start], level[after], spread),
         change(loss[start], loss[after], spread), own=True, onset=(int(steps[near]), int(steps[alone[0]])),
         excess=excess, limit=limit, n=len(steps),
     )  # fmt: skip
+
+
+def _best_is_behind(level: Floats, loss: Floats) -> bool:
+    """Whether train sank by more than its noise and 0.08 nats since held-out was at its best (median of three)."""
+    smooth = np.array([np.median(loss[_until(i)]) for i in range(MIN_EVALUATIONS - 1, len(loss))])
+    best = int(np.argmin(smooth)) + MIN_EVALUATIONS - 1
+    sunk = float(np.median(level[_until(best)]) - np.median(level[-MIN_EVALUATIONS:]))
+    return sunk > max(OWN_LIMIT, SURE * (step_noise(level) or 0.0))
 
 
 def _until(i: int) -> slice:

@@ -10,7 +10,8 @@ from service.compare.gap import Change, change
 from service.compare.noise import sibling_tolerance
 
 from . import heldout
-from .gaps import SD_PER_TOLERANCE, LevelCache, TrainGap, aligned, shared_heldout
+from .bank import heldout_by_bank
+from .gaps import SD_PER_TOLERANCE, LevelCache, TrainGap, aligned, shared_heldout, unexplained
 from .inputs import Floats, Ints, RunView, Tolerance
 
 ASSUMED = 0.005  # nats, at 7B scale; elsewhere it keeps AI2's proportion to the train tolerance
@@ -43,7 +44,7 @@ def heldout_gap(view: RunView, train: TrainGap | None, cache: LevelCache) -> Hel
     if metric is None or placed is None:
         return None
     finite = np.isfinite(placed.gap)
-    tokens, gap = placed.tokens[finite], placed.gap[finite]
+    tokens, gap = placed.tokens[finite], unexplained(view, metric, placed)[finite]
     if len(gap) == 0:
         return None
     points = cache.get(metric, view.reference[metric]).points
@@ -58,7 +59,8 @@ def heldout_gap(view: RunView, train: TrainGap | None, cache: LevelCache) -> Hel
 
 
 def heldout_tolerance(view: RunView, metric: str, train: TrainGap | None, cache: LevelCache) -> Tolerance:
-    """How far a healthy run's held-out gap may lie: declared, measured on siblings, or a third of the train's."""
+    """How far a healthy run's held-out gap may lie: declared, measured on siblings, on the bank's healthy pairs
+    of its scale, or a third of the train's."""
     declared = view.tolerances.get(metric)
     if declared is not None and np.isfinite(declared.value) and declared.value > 0.0:
         return declared
@@ -74,8 +76,11 @@ def heldout_tolerance(view: RunView, metric: str, train: TrainGap | None, cache:
         measured = sibling_tolerance(gaps, 1, None)
         source = measured.source.replace("the 1-step mean gaps", "the held-out gaps")
         return Tolerance(measured.value, source, measured.runs)
+    banked = heldout_by_bank(view, metric)
+    if banked is not None:
+        return banked
     value = ASSUMED if train is None else max(ASSUMED, SHARE_OF_TRAIN * train.tolerance.value)
-    return Tolerance(value, "assumed, a third of the train loss's tolerance, as at 7B scale")
+    return Tolerance(value, "assumed, no sibling at this scale: a third of the train loss's tolerance, as at 7B")
 
 
 def train_change(train: TrainGap, before_step: int, after_step: int, reach: int) -> Change | None:

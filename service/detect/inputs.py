@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .facts import Arrivals, Happening, HeldoutHits, Items, Recipe
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -44,11 +47,17 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One live trainer start: updates already made, when (unix seconds), number of data shards (hosts) it declared."""
+    """One live trainer start: updates already made, when (unix seconds), number of data shards (hosts) it declared.
+
+    `config`, `versions` and `topology` are JSON as the trainer sent them; `rates`: (first update, tokens each)."""
 
     start_step: int
     started_at: float
     hosts: int
+    config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    versions: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    topology: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    rates: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +78,44 @@ class RowReadings:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredData:
-    """What the trainer said it would read: distinct rows in the data set, and how many passes over them are planned."""
+    """What the trainer said it would read: distinct rows in the data set, and how many passes over them are planned.
+
+    `copies`: how often a pass may hold one row, where parts of the mix are upsampled on purpose."""
 
     rows: int
     epochs: float = 1.0
+    copies: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSetting:
+    """What people have set for one rule, None or "" where they have not; each source says who, where and why.
+
+    `tolerance` in the rule's own unit, in place of the shipped one; `minimum`: observations an answer must rest on;
+    `off`: the rule is not judged, and why."""
+
+    tolerance: float | None = None
+    tolerance_source: str = ""
+    minimum: int | None = None
+    minimum_source: str = ""
+    off: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """A known difference from the reference's recipe: `item` is the part of the recipe it is in.
+
+    `budgets`: metric -> how far the run may lie from the reference because of it, signed, in the metric's unit. In
+    force from both starts on to the first of its ends, inclusive; tokens are on the project's axis."""
+
+    text: str
+    item: str
+    budgets: Mapping[str, float]
+    from_step: int = 0
+    from_tokens: float | None = None
+    end_step: int | None = None
+    end_tokens: float | None = None
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +139,20 @@ class RunView:
     schedule: Series | None = None  # the reference's learning rate over tokens by its formula, where none was logged
     tasks: Mapping[str, int] = field(default_factory=dict[str, int])  # task key -> number of items
     same_order_declared: bool = False  # the run says that it reads the reference's batches in the reference's order
+    settings: Mapping[str, RuleSetting] = field(default_factory=dict[str, RuleSetting])  # by rule
+    deviations: Sequence[Deviation] = ()
+    arrivals: Arrivals | None = None  # of a live judgement only: None where a stored run is judged again
+    happenings: Sequence[Happening] = ()  # live ones, by step
+    # metric -> (first step, evaluation set), in the order in which they were declared
+    eval_sets: Mapping[str, Sequence[tuple[int, str]]] = field(default_factory=dict[str, Sequence[tuple[int, str]]])
+    items: Mapping[str, Sequence[Items]] = field(default_factory=dict[str, Sequence[Items]])  # by task
+    reference_items: Mapping[str, Sequence[Items]] = field(default_factory=dict[str, Sequence[Items]])
+    heldout_hits: Mapping[str, HeldoutHits] | None = None  # by held-out set; None where nothing looks for them
+    recipe: Recipe = field(default_factory=Recipe)  # the reference's
+
+    def limit(self, rule: str, shipped: float, source: str) -> tuple[float, str]:
+        """A rule's limit and its source: what was set for the rule, else the shipped one."""
+        setting = self.settings.get(rule)
+        if setting is None or setting.tolerance is None:
+            return shipped, source
+        return setting.tolerance, f"{setting.tolerance_source}; shipped: {shipped:.4g}, {source}"

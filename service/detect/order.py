@@ -7,19 +7,20 @@ from typing import Literal
 
 import numpy as np
 
-from service.compare.signature import Match, best_match, correlation, same_batch_evidence
+from service.compare.signature import TILE, Match, best_match, residuals
 
-from .batches import CHANNELS, TRAIN, Signal, signal
-from .inputs import Floats, Ints, RunView
-from .sequential import episodes
+from .beside import Paired, Whole
+from .cache import LevelCache
+from .inputs import RunView, Series
+from .sequential import Episode
+from .signals import CHANNELS, TRAIN
 
 Order = Literal["same", "different", "departs", "cannot tell"]
 
 MIN_PAIRS = 16
 CONFIRM = 32  # pairs after a departure before it is said
 UNRELATED = 0.6  # correlation after a departure must be below this: half the rows shared is another order too
-TURN = 20.0  # evidence in nats that turns the answer
-SEARCH = 64  # newest pairs with which a shift of the reference's order is looked for
+LOOKS = (32, 48, 64)  # points after a departure (or a restart behind it) with which a shift is looked for
 ALPHA = 1e-8
 SHIFT_LEAST = 0.8
 SPREAD = 8  # points either side of the most likely departure: what the evidence leaves open
@@ -52,57 +53,52 @@ class OrderFinding:
     channels: list[tuple[str, float, int]] = field(default_factory=list[tuple[str, float, int]])
 
 
-def find(view: RunView) -> OrderFinding:
-    """Judge the run's data order against the reference's. Causal."""
+def find(view: RunView, cache: LevelCache | None = None) -> OrderFinding:
+    """Judge the run's data order against the reference's. Causal. With a cache that was given before, what is new is
+    looked at."""
+    cache = cache or LevelCache()
     mine, theirs = view.metrics.get(TRAIN), view.reference.get(TRAIN)
     if mine is None or theirs is None or len(mine) == 0 or len(theirs) == 0:
         return OrderFinding("cannot tell", 0, "run and reference both need a train loss")
-    restarts = tuple(sorted({s.start_step for s in view.segments if s.start_step > 0}))
-    run, reference = signal(TRAIN, mine, restarts), signal(TRAIN, theirs)
+    run, reference = cache.signal(TRAIN, mine, restarts_of(view)), cache.reference_signal(TRAIN, theirs)
     if run is None:
         return OrderFinding("cannot tell", 0, "the run's train loss lies on no even grid of steps")
-    inside = (mine.tokens >= theirs.tokens[0]) & (mine.tokens <= theirs.tokens[-1])
-    if inside.sum() < MIN_PAIRS:
-        return OrderFinding("cannot tell", 0, f"{int(inside.sum())} of {MIN_PAIRS} points lie in the reference's range")
-    other = None if reference is None else paired_residuals(view, TRAIN, run, reference)
-    pairs = 0 if other is None else int((np.isfinite(other) & np.isfinite(run.residuals)).sum())
-    if reference is None or other is None or 2 * pairs < inside.sum():
-        near = np.searchsorted(theirs.tokens, mine.tokens[inside][[0, -1]])
+    first, last = _inside(mine, theirs)
+    inside = last - first
+    if inside < MIN_PAIRS:
+        return OrderFinding("cannot tell", 0, f"{inside} of {MIN_PAIRS} points lie in the reference's range")
+    paired = None if reference is None else cache.pairs(TRAIN).advance(run, mine, reference)
+    pairs = 0 if paired is None else paired.count(0, len(run))
+    if reference is None or paired is None or 2 * pairs < inside:
+        near = np.searchsorted(theirs.tokens, mine.tokens[[first, last - 1]])
         why = (
-            f"the reference has {int(near[1] - near[0] + 1):,} points where the run has {int(inside.sum()):,}; losses "
+            f"the reference has {int(near[1] - near[0] + 1):,} points where the run has {inside:,}; losses "
             f"of the same single steps are needed, without a gap for at least {MIN_PAIRS} of them"
         )
         return OrderFinding("cannot tell", pairs, why)
     if pairs < MIN_PAIRS:
         return OrderFinding("cannot tell", pairs, f"{pairs} of {MIN_PAIRS} pairs of single steps so far")
-    return _judged(view, run, reference, other, pairs)
+    return _judged(view, paired, reference, pairs, cache)
 
 
-def paired_residuals(view: RunView, metric: str, run: Signal, reference: Signal) -> Floats:
-    """The reference's residuals (n,) at the run's grid points, by equal tokens; NaN where it has none."""
-    mine, theirs = view.metrics[metric], view.reference[metric]
-    spacing = float(np.median(np.diff(theirs.tokens))) if len(theirs) > 1 else 1.0
-    at = np.clip(np.searchsorted(theirs.tokens, mine.tokens - 0.5 * spacing), 0, len(theirs) - 1)
-    met = np.abs(theirs.tokens[at] - mine.tokens) <= 1e-3 * max(spacing, 1e-9)
-    out = np.full(len(run.grid), np.nan)
-    from_index, off = _places(reference, theirs.steps[at])
-    to_index, missing = _places(run, mine.steps)
-    use = met & ~off & ~missing
-    out[to_index[use]] = reference.residuals[from_index[use]]
-    return out
+def restarts_of(view: RunView) -> tuple[int, ...]:
+    """Updates made at each trainer start but the first."""
+    return tuple(sorted({s.start_step for s in view.segments if s.start_step > 0}))
 
 
-def _places(found: Signal, steps: Ints) -> tuple[Ints, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
-    grid = found.grid
-    index, rest = np.divmod(steps - grid.first_step, grid.stride)
-    return index, (rest != 0) | (index < 0) | (index >= len(grid))
+def _inside(mine: Series, theirs: Series) -> tuple[int, int]:
+    """The run's first point in the reference's token range, and the one after its last."""
+    first = int(np.searchsorted(mine.tokens, float(theirs.tokens[0])))
+    last = int(np.searchsorted(mine.tokens, float(theirs.tokens[-1]), side="right"))
+    return first, max(first, last)
 
 
-def _judged(view: RunView, run: Signal, reference: Signal, other: Floats, pairs: int) -> OrderFinding:
-    stretches = _stretches(run, other)
+def _judged(view: RunView, paired: Paired, reference: Whole, pairs: int, cache: LevelCache) -> OrderFinding:
+    run = paired.run
+    stretches = _stretches(paired)
     newest = stretches[-1]
     start = run.grid.index(newest.first)
-    channels = _channels(view, run, other, start)
+    channels = _channels(view, paired, start, cache)
     if newest.same:
         if newest.n < MIN_PAIRS or newest.r < UNRELATED:
             why = f"the residuals of the newest {newest.n} pairs correlate by {newest.r:.2f}: neither one nor the other"
@@ -111,7 +107,7 @@ def _judged(view: RunView, run: Signal, reference: Signal, other: Floats, pairs:
     if newest.n < CONFIRM:
         why = f"the newest {newest.n} of {CONFIRM} pairs differ"
         return OrderFinding("cannot tell", pairs, why, stretches=stretches, channels=channels)
-    shift, match = _shifted(run, reference, start, view)
+    shift, match = _shifted(view, paired, reference, start, cache)
     since = None
     if any(s.same for s in stretches):
         spread = SPREAD * run.grid.stride
@@ -120,64 +116,92 @@ def _judged(view: RunView, run: Signal, reference: Signal, other: Floats, pairs:
     return OrderFinding(answer, pairs, "", since, stretches, shift, match, channels)
 
 
-def _stretches(run: Signal, other: Floats) -> list[Stretch]:
+def _stretches(paired: Paired) -> list[Stretch]:
     """The run cut where its order leaves the reference's or comes back to it."""
-    evidence = same_batch_evidence(run.residuals, other)
-    known = np.flatnonzero(np.isfinite(run.residuals) & np.isfinite(other))
-    first, last = int(known[0]), int(known[-1])
+    run = paired.run
+    first, last = _known(paired)
     cuts: list[tuple[int, int]] = []
-    for episode in episodes(-evidence[first : last + 1], TURN, TURN):
-        begin = first + episode.onset
-        end = last + 1 if episode.end is None else _return(evidence, first + episode.alarm, first + episode.end)
-        r, n = correlation(run.residuals[begin:end], other[begin:end])
+    for episode in paired.chart.episodes:
+        begin, end, r, n = _cut(paired, episode, last)
         if r < UNRELATED or n < MIN_PAIRS:
-            cuts.append((begin, end))
-    if cuts and _count(run, other, first, cuts[0][0]) < MIN_PAIRS:
+            cuts.append((max(begin, first), end))
+    if cuts and paired.count(first, cuts[0][0]) < MIN_PAIRS:
         cuts[0] = (first, cuts[0][1])
     edges = [(first, False), *((place, i % 2 == 0) for i, place in enumerate(p for cut in cuts for p in cut))]
     made: list[Stretch] = []
     for i, (begin, differs) in enumerate(edges):
         end = edges[i + 1][0] if i + 1 < len(edges) else last + 1
         if end > begin:
-            r, n = correlation(run.residuals[begin:end], other[begin:end])
+            r, n = paired.correlation(begin, end)
             made.append(Stretch(run.grid.step(begin), run.grid.step(end - 1), not differs, r, n))
     return made
 
 
-def _return(evidence: Floats, alarm: int, end: int) -> int:
+def _cut(paired: Paired, episode: Episode, last: int) -> tuple[int, int, float, int]:
+    """Where an episode of other batches begins and ends, with the correlation there, and of how many pairs."""
+
+    def measured() -> tuple[int, int, float, int]:
+        end = last + 1 if episode.end is None else _return(paired, episode.alarm, episode.end)
+        return episode.onset, end, *paired.correlation(episode.onset, end)
+
+    settled = episode.end is not None and episode.end < len(paired.settled)
+    return paired.memory.remember(episode, (episode.end or 0) + 1, measured) if settled else measured()
+
+
+def _return(paired: Paired, alarm: int, end: int) -> int:
     """Where the evidence against was highest before it fell: the first point of the reference's order again."""
-    total = np.cumsum(-evidence[alarm : end + 1])
+    total = np.cumsum(-paired.evidence(alarm, end + 1))
     return alarm + int(np.argmax(total)) + 1
 
 
-def _count(run: Signal, other: Floats, begin: int, end: int) -> int:
-    return int((np.isfinite(run.residuals[begin:end]) & np.isfinite(other[begin:end])).sum())
+def _known(paired: Paired) -> tuple[int, int]:
+    """The first and the last point that has a pair."""
+    n = len(paired.run)
+
+    def place(begin: int, end: int, which: int) -> int | None:
+        both = np.flatnonzero(np.isfinite(paired.run.part(begin, end)) & np.isfinite(paired.other(begin, end)))
+        return begin + int(both[which]) if len(both) else None
+
+    starts = range(0, n, TILE)
+    first = next(at for begin in starts if (at := place(begin, min(begin + TILE, n), 0)) is not None)
+    last = next(at for begin in reversed(starts) if (at := place(begin, min(begin + TILE, n), -1)) is not None)
+    return first, last
 
 
-def _shifted(run: Signal, reference: Signal, start: int, view: RunView) -> tuple[int | None, Match | None]:
-    """Where in the reference the run's newest batches stand, if anywhere: data behind or ahead of the weights."""
-    window = run.residuals[max(start, len(run.grid) - SEARCH) :]
-    if run.grid.stride != reference.grid.stride or len(window) < MIN_PAIRS:
+def _shifted(
+    view: RunView, paired: Paired, reference: Whole, start: int, cache: LevelCache
+) -> tuple[int | None, Match | None]:
+    """Where in the reference the run's batches stand since it left the order, or since the newest start of the trainer
+    after that, if anywhere: data behind or ahead of the weights."""
+    run = paired.run
+    since = [b for b in run.breaks if b >= start - SPREAD and len(run) - b >= LOOKS[0]]
+    begin = since[-1] if since else start + SPREAD
+    looks = [n for n in LOOKS if n <= len(run) - begin]
+    if run.grid.stride != reference.grid.stride or not looks:
         return None, None
-    match = best_match(window, reference.residuals, alpha=ALPHA, least=SHIFT_LEAST, min_lag=0)
+    window = run.grid.values[begin : begin + looks[-1]]
+    match = cache.track(TRAIN).memory.remember(
+        ("shift", reference, begin, len(window)), begin + len(window),
+        lambda: best_match(residuals(window), reference.residuals, alpha=ALPHA, least=SHIFT_LEAST, min_lag=0),
+    )  # fmt: skip
     if match is None:
         return None, None
-    newest = reference.grid.step(len(reference.grid) - 1 - match.lag)
+    read = reference.grid.step(len(reference.grid) - 1 - match.lag)
     mine, theirs = view.metrics[TRAIN], view.reference[TRAIN]
-    here = float(np.interp(float(mine.tokens[-1]), theirs.tokens, theirs.steps.astype(np.float64)))
-    return round(newest - here), match
+    point = int(np.searchsorted(mine.steps, run.grid.step(begin + len(window) - 1)))
+    here = float(np.interp(float(mine.tokens[min(point, len(mine) - 1)]), theirs.tokens, theirs.steps))
+    return round(read - here), match
 
 
-def _channels(view: RunView, run: Signal, other: Floats, start: int) -> list[tuple[str, float, int]]:
-    made = [(TRAIN, *correlation(run.residuals[start:], other[start:]))]
-    restarts = tuple(sorted({s.start_step for s in view.segments if s.start_step > 0}))
+def _channels(view: RunView, paired: Paired, start: int, cache: LevelCache) -> list[tuple[str, float, int]]:
+    made = [(TRAIN, *paired.correlation(start, len(paired.run)))]
+    step = paired.run.grid.step(start)
     for metric in CHANNELS[1:]:
         mine, theirs = view.metrics.get(metric), view.reference.get(metric)
         if mine is None or theirs is None or len(mine) == 0 or len(theirs) == 0:
             continue
-        ours, base = signal(metric, mine, restarts), signal(metric, theirs)
-        if ours is not None and base is not None:
-            beside = paired_residuals(view, metric, ours, base)
-            begin = max(ours.grid.index(run.grid.step(start)), 0)
-            made.append((metric, *correlation(ours.residuals[begin:], beside[begin:])))
+        run, reference = cache.signal(metric, mine, restarts_of(view)), cache.reference_signal(metric, theirs)
+        if run is not None and reference is not None:
+            beside = cache.pairs(metric).advance(run, mine, reference)
+            made.append((metric, *beside.correlation(max(run.grid.index(step), 0), len(run))))
     return made

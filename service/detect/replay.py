@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from .engine import evaluate
+from .facts import HeldoutHits
 from .gaps import LevelCache
 from .inputs import RowReadings, RunView, Series
 from .judgement import Judgement
@@ -20,6 +21,13 @@ def prefix(view: RunView, step: int) -> RunView:
         metrics=_cut(view.metrics, step),
         segments=[s for s in view.segments if s.start_step < step] or list(view.segments[:1]),
         rows=_cut_rows(view.rows, step),
+        arrivals=None,  # the clock is that of now
+        happenings=[h for h in view.happenings if h.step <= step],
+        eval_sets={
+            metric: kept for metric, sets in view.eval_sets.items() if (kept := [s for s in sets if s[0] <= step])
+        },
+        items={task: kept for task, items in view.items.items() if (kept := [i for i in items if i.step <= step])},
+        heldout_hits=view.heldout_hits and {name: _cut_hits(hits, step) for name, hits in view.heldout_hits.items()},
     )
 
 
@@ -45,3 +53,11 @@ def _cut_rows(rows: RowReadings | None, step: int) -> RowReadings | None:
     return RowReadings(
         rows.steps[keep], rows.hosts[keep], rows.hashes[keep], rows.sample, rows.seen_steps[seen], rows.seen_rows[seen]
     )
+
+
+def _cut_hits(hits: HeldoutHits, step: int) -> HeldoutHits:
+    keep, seen = hits.steps <= step, hits.seen_steps <= step
+    return replace(
+        hits, steps=hits.steps[keep], hashes=hits.hashes[keep], seen_steps=hits.seen_steps[seen],
+        seen_rows=hits.seen_rows[seen],
+    )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ BACKGROUND_REPEATS = 5
 WINDOW_READINGS = 65_536  # sampled readings within which a hash counts once: clusters of equal rows stay one event
 ALTERNATIVES = (0.5, 0.01, 0.001)  # repeat shares watched for: a replay, a leak, a trickle
 ONSET_SHARE = 0.01  # the chart whose excursion dates the first repeats
+RETURN_READINGS = 4_096  # sampled readings behind a trainer start that are looked at
 ALARM = 18.0  # log likelihood ratio; about one false alarm in e^18 chances
 
 
@@ -44,6 +45,21 @@ class RowPattern:
 
 
 @dataclass(frozen=True, slots=True)
+class RowReturn:
+    """Rows of steps up to the trainer start at `restart` (updates made) that came back after it.
+
+    Of the first `readings` sampled ones behind it, `returned` had been read up to it; `hits` of these lie exactly `lag`
+    steps behind, the first of them at step `first`."""
+
+    restart: int
+    readings: int
+    returned: int
+    lag: int
+    hits: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
 class RowFinding:
     """`sampled` readings, of them `repeats` (a hash seen before) and `distinct` hashes; `rows_read` counts all rows, at
     1 in `sample`. `share` with its 95 % interval is of the readings since the onset while an episode is open, else of
@@ -65,6 +81,7 @@ class RowFinding:
     read_at_onset: int
     hosts: int
     pattern: RowPattern | None
+    returns: list[RowReturn] = field(default_factory=list[RowReturn])
 
     @property
     def distinct_rows(self) -> int:
@@ -84,7 +101,7 @@ def find(view: RunView) -> RowFinding | None:
     legal = _legal(view, readings, steps, ordinal) & again
     repeat = again & ~legal
     counted = repeat & _once_per_window(identity, repeat)
-    natural, source = _background(counted)
+    natural, source = view.limit("repeated_rows", *_background(counted))
     open_episode = _watch(counted, repeat, natural)
     n, repeats = len(steps), int(repeat.sum())
     start = n
@@ -117,6 +134,7 @@ def find(view: RunView) -> RowFinding | None:
         read_at_onset=start,
         hosts=_host_count(view, hosts),
         pattern=pattern,
+        returns=_returns(view, steps, previous, repeat),
     )
 
 
@@ -177,13 +195,37 @@ def evidence(finding: RowFinding | None) -> list[Evidence]:
 
 
 def _legal(view: RunView, readings: RowReadings, steps: Ints, ordinal: Ints) -> Bools:
-    """A row's j-th further reading is planned once j passes over the declared rows have been read."""
-    if view.data is None or view.data.rows <= 0 or len(readings.seen_steps) == 0:
+    """A row's j-th further reading is planned once j passes over the declared rows have been read; where parts of the
+    mix are upsampled on purpose a pass may hold it `copies` times."""
+    data = view.data
+    if data is None or data.rows <= 0 or len(readings.seen_steps) == 0:
         return np.zeros(len(steps), bool)
     read = np.cumsum(readings.seen_rows)
     at = np.searchsorted(readings.seen_steps, steps, side="right") - 1
     so_far = np.where(at >= 0, read[np.maximum(at, 0)], 0)
-    return so_far >= ordinal * view.data.rows
+    return so_far >= ordinal // max(data.copies, 1) * data.rows
+
+
+def _returns(view: RunView, steps: Ints, previous: Ints, repeat: Bools) -> list[RowReturn]:
+    """What came back behind each trainer start, of all that was read up to it."""
+    found: list[RowReturn] = []
+    starts = sorted({s.start_step for s in view.segments if s.start_step > 0})
+    for i, start in enumerate(starts):
+        begin = int(np.searchsorted(steps, start, side="right"))
+        end = int(np.searchsorted(steps, starts[i + 1], side="right")) if i + 1 < len(starts) else len(steps)
+        end = min(end, begin + RETURN_READINGS)
+        if begin == 0 or end <= begin:
+            continue
+        where = begin + np.flatnonzero(repeat[begin:end])
+        where = where[steps[previous[where]] <= start]
+        lag, hits, first = 0, 0, 0
+        if len(where):
+            lags = steps[where] - steps[previous[where]]
+            values, counts = np.unique(lags, return_counts=True)
+            lag, hits = int(values[np.argmax(counts)]), int(counts.max())
+            first = int(steps[where[lags == lag][0]])
+        found.append(RowReturn(start, end - begin, len(where), lag, hits, first))
+    return found
 
 
 def _once_per_window(identity: Ints, repeat: Bools) -> Bools:

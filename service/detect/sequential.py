@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,28 +20,84 @@ class Episode:
     end: int | None
 
 
+@dataclass(slots=True)
+class Chart:
+    """A CUSUM (Page 1954) that is fed bit by bit: `advance` in pieces of any size comes out the same, to the last bit.
+
+    `episodes` are those found so far, the last one perhaps open. `edge` is the lowest sum since the last episode, or
+    the highest since the alarm of the open one; `edge_at` how many increments had been fed there."""
+
+    threshold: float
+    release: float
+    episodes: list[Episode] = field(default_factory=list[Episode])
+    fed: int = 0
+    total: float = 0.0
+    edge: float = 0.0
+    edge_at: int = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether an episode is open."""
+        return bool(self.episodes) and self.episodes[-1].end is None
+
+    def copy(self) -> Chart:
+        """Another one in the same state."""
+        return replace(self, episodes=list(self.episodes))
+
+    def advance(self, increments: Floats) -> None:
+        """Feed the next increments (n,)."""
+        sums = np.cumsum(np.concatenate(([self.total], increments)))
+        at, last = 0, len(increments)
+        while at < last:
+            at = self._to_end(sums, at) if self.open else self._to_alarm(sums, at)
+        self.fed += last
+        self.total = float(sums[-1])
+
+    def _to_alarm(self, sums: Floats, at: int) -> int:
+        """Go on from place `at` of the sums to the next alarm, or to their end."""
+        part = sums[at:].copy()
+        part[0] = self.edge  # the lowest before counts like a sum of this piece
+        lowest = np.minimum.accumulate(part)
+        reached = np.flatnonzero(sums[at + 1 :] - lowest[1:] >= self.threshold)
+        stop = int(reached[0]) + 1 if len(reached) else len(part) - 1
+        lows = np.flatnonzero(part[1 : stop + 1] == lowest[stop])
+        if len(lows):
+            self.edge_at = self.fed + at + int(lows[-1]) + 1
+        self.edge = float(lowest[stop])
+        if len(reached):
+            self.episodes.append(Episode(self.edge_at, self.fed + at + stop - 1, None))
+            self.edge, self.edge_at = float(sums[at + stop]), self.fed + at + stop
+        return at + stop
+
+    def _to_end(self, sums: Floats, at: int) -> int:
+        """Go on from place `at` to the end of the open episode, or of the sums."""
+        part = sums[at:].copy()
+        part[0] = self.edge
+        highest = np.maximum.accumulate(part)
+        fallen = np.flatnonzero(highest[1:] - sums[at + 1 :] >= self.release)
+        stop = int(fallen[0]) + 1 if len(fallen) else len(part) - 1
+        self.edge = float(highest[stop])
+        if len(fallen):
+            self.episodes[-1] = replace(self.episodes[-1], end=self.fed + at + stop - 1)
+            self.edge, self.edge_at = float(sums[at + stop]), self.fed + at + stop
+        return at + stop
+
+
 def episodes(increments: Floats, threshold: float, release: float | None = None) -> list[Episode]:
-    """Episodes of a CUSUM (Page 1954): the sum of `increments` (n,) since its last minimum reaches `threshold`.
+    """Episodes of a CUSUM: the sum of `increments` (n,) since its last minimum reaches `threshold`.
 
     An episode ends when the sum has fallen by `release` (default: twice the threshold) below its highest since the
     alarm. Causal: what is said at index i depends on increments 0…i only. Cost: linear, in numpy."""
-    release = 2.0 * threshold if release is None else release
-    total = np.concatenate(([0.0], np.cumsum(increments)))
-    found: list[Episode] = []
-    start, n = 0, len(increments)
-    while start < n:
-        part = total[start:]
-        lowest = np.minimum.accumulate(part)
-        reached = np.flatnonzero(part - lowest >= threshold)
-        if len(reached) == 0:
-            return found
-        alarm = int(reached[0])
-        onset = int(np.flatnonzero(part[: alarm + 1] == lowest[alarm])[-1])
-        after = part[alarm:]
-        fallen = np.flatnonzero(np.maximum.accumulate(after) - after >= release)
-        end = int(fallen[0]) + alarm + start - 1 if len(fallen) else None
-        found.append(Episode(onset + start, alarm + start - 1, end))
-        if end is None:
-            return found
-        start = end + 1
-    return found
+    chart = Chart(threshold, 2.0 * threshold if release is None else release)
+    chart.advance(increments)
+    return chart.episodes
+
+
+def first_alarm(pieces: Iterable[Floats], threshold: float) -> Episode | None:
+    """The first episode, of increments that come in pieces; those after its alarm are not asked for."""
+    chart = Chart(threshold, 2.0 * threshold)
+    for piece in pieces:
+        chart.advance(piece)
+        if chart.episodes:
+            return chart.episodes[0]
+    return None

@@ -21,6 +21,8 @@ UNITS = {
     "repeated_rows": "share",
     "throughput_changed": "share",
     "schedule_mismatch": "share",
+    "data_stopped": "s",
+    "heldout_text": "share",
 }
 HELD_BY = {"train_only_drift": "train_drift", "improvement": "train_drift", "definition_changed": "train_drift",
            "plateau": "train_drift", "evaluation_changed": "heldout_regression"}  # fmt: skip

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
 from service.compare.align import Aligned, kind_of
+from service.compare.bank import Normality, normality, phase_of
 from service.compare.gap import block_gaps
 from service.compare.noise import default_window, step_noise
 from service.database.models import Run
+from service.detect.bank import scale_of
 from service.detect.gaps import LevelCache, aligned, tolerance_of
 from service.detect.inputs import RunView, Series, Tolerance
+from service.detect.normality import EVALUATIONS
+from service.detect.recipe import flat
+from service.detect.settings import with_tolerances
 from service.judgements.view import ReferenceView, reference_view
+from service.references.describe import description
 from service.references.repository import ReferenceRepository
+from service.rules.effective import settings_of
+from service.rules.reading import settings_in_force
 from service.series.repository import SeriesRepository
 
 Z95 = 1.96
@@ -30,7 +38,8 @@ class Gap:
     the mean of, its 95 % interval (NaN where its noise is not known), and of how many points of the run.
 
     `window_steps` is the width of a block, None where each evaluation stands for itself. `tolerance` is the one in
-    force, None where none is known for this metric.
+    force, None where none is known for this metric; `normality` sets the newest gap (the median of the newest three
+    evaluations) beside healthy pairs, None where there is no gap yet.
     """
 
     first_step: Ints
@@ -43,6 +52,7 @@ class Gap:
     n: Ints
     window_steps: int | None
     tolerance: Tolerance | None
+    normality: Normality | None = None
 
 
 def read_gap(session: Session, run: Run, metric: str, points: int) -> tuple[Gap, ReferenceView]:
@@ -61,14 +71,32 @@ def read_gap(session: Session, run: Run, metric: str, points: int) -> tuple[Gap,
         tolerances=reference.tolerances,
         segments=(),
         siblings=reference.siblings,
+        settings=settings_of(settings_in_force(session, run)),
+        heldout=reference.heldout,
     )
     cache = reference.levels if metric in reference.metrics else LevelCache()
+    view = with_tolerances(view, cache)
     placed = aligned(view, metric, cache)
     if placed is None:
         return _nothing(), reference
     if kind_of(metric) == "evaluation":
-        return _evaluations(placed, reference.tolerances.get(metric)), reference
-    return _blocks(placed, tolerance_of(view, metric, cache), points), reference
+        found = _evaluations(placed, view.tolerances.get(metric))
+    else:
+        found = _blocks(placed, tolerance_of(view, metric, cache), points)
+    return replace(found, normality=_normality(session, run, view, found, metric)), reference
+
+
+def _normality(session: Session, run: Run, view: RunView, gap: Gap, metric: str) -> Normality | None:
+    if len(gap.gap) == 0:
+        return None
+    reference = ReferenceRepository(session).current(run.reference or "")
+    entries = flat(description(reference).recipe) if reference else {}
+    scale = scale_of(run.reference or "", entries, view.metrics[metric])
+    points = view.reference[metric].tokens
+    place = (float(gap.last_tokens[-1]) - float(points[0])) / max(float(points[-1] - points[0]), 1e-9)
+    newest = gap.gap[-1:] if gap.window_steps else gap.gap[-EVALUATIONS:]
+    value = float(np.nanmedian(newest)) if np.isfinite(newest).any() else float("nan")
+    return normality(value, metric, scale, "unknown", phase_of(place), gap.window_steps or 1)
 
 
 def _blocks(placed: Aligned, tolerance: Tolerance, points: int) -> Gap:

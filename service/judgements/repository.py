@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from service.database.models import JudgementRow, Reference, Run, RunState, RunWork, VerdictRow
 from service.detect.judgement import Judgement
+from service.detect.rules import data_stopped
 from service.judgements.bodies import to_body
 
 TASK = "judge"
@@ -64,6 +65,13 @@ class JudgementRepository:
             .where(*_JUDGED, Reference.id.in_(newest))
         )
         return [run_id for run_id, body, version in self.session.execute(found) if body.get("version") != version]
+
+    def watched(self) -> list[int]:
+        """Runs that a rule on the service's clock may find silent although nothing new comes of them."""
+        found = select(JudgementRow.run_id, JudgementRow.body).where(
+            JudgementRow.rule == data_stopped.RULE, JudgementRow.state != "yes"
+        )
+        return [run_id for run_id, body in self.session.execute(found) if body.get("limit") is not None]
 
     def newest_reference(self) -> int:
         """A number that grows when a reference is installed."""

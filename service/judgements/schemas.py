@@ -49,6 +49,19 @@ class ToleranceAnswer(BaseModel):
     runs: int
 
 
+class NormalityAnswer(BaseModel):
+    """How the newest gap stands among healthy pairs: the percentage of their gaps that are nearer to zero.
+
+    `comparable` is false where no pair of the run's scale and difference is known and these are the nearest."""
+
+    percentile: Number
+    pairs: int
+    names: list[str]
+    largest: Number
+    comparable: bool
+    source: str
+
+
 class GapAnswer(BaseModel):
     """Run minus reference at equal tokens, in columns: one entry per block, or per evaluation (`window_steps` null).
 
@@ -61,6 +74,7 @@ class GapAnswer(BaseModel):
     version: str
     window_steps: int | None
     tolerance: ToleranceAnswer | None
+    normality: NormalityAnswer | None
     first_step: list[int]
     last_step: list[int]
     first_tokens: list[Number]
@@ -82,6 +96,16 @@ def gap_answer(run: UUID, metric: str, gap: Gap, reference: ReferenceView) -> Ga
         window_steps=gap.window_steps,
         tolerance=ToleranceAnswer(value=tolerance.value, source=tolerance.source, runs=tolerance.runs)
         if tolerance
+        else None,
+        normality=NormalityAnswer(
+            percentile=gap.normality.percentile,
+            pairs=gap.normality.pairs,
+            names=list(gap.normality.names),
+            largest=gap.normality.largest,
+            comparable=gap.normality.comparable,
+            source=gap.normality.source,
+        )
+        if gap.normality
         else None,
         first_step=gap.first_step.tolist(),
         last_step=gap.last_step.tolist(),

@@ -4,27 +4,44 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from sqlalchemy.orm import Session
 
 from service.database.models import Reference, Run
 from service.database.models import Segment as SegmentRow
+from service.detect.facts import Arrivals, Items, Recipe
 from service.detect.gaps import LevelCache
-from service.detect.inputs import DeclaredData, RowReadings, RunView, Segment, Series, Tolerance
+from service.detect.inputs import RunView, Series, Tolerance
+from service.detect.rules.data_stopped import FRESH
+from service.deviations.repository import DeviationRepository
 from service.fingerprints.repository import FingerprintRepository
+from service.judgements.beside import declared_data, items_of, read_beside, recipe_of, same_order, trainer_starts
+from service.judgements.kept import KeptRuns
 from service.references.describe import description, primary_heldout, stage, tasks, tolerances
 from service.references.repository import ReferenceRepository
 from service.references.schedule import learning_rate
+from service.rules.effective import settings_of
+from service.rules.reading import settings_in_force
 from service.runs.repository import RunRepository
 from service.series.repository import SeriesRepository
 
 TRAIN = "train/ce_loss"
+TIME = "axis/time"
+NEWEST_TIMES = 2_000  # steps whose times say how long pauses usually are
 JUDGED = frozenset(
-    (TRAIN, "optim/learning_rate", "optim/grad_norm", "optim/skipped", "throughput/tokens_per_second_per_device")
+    (
+        TRAIN,
+        "train/scored_tokens",
+        "optim/learning_rate",
+        "optim/grad_norm",
+        "optim/skipped",
+        "parity/kl",
+        "throughput/tokens_per_second_per_device",
+    )
 )
 SCHEDULE_POINTS = 4_000  # places at which a reference's schedule is worked out
 CACHED_REFERENCES = 8  # stages of references kept in memory; the largest shipped one holds some thousand points
@@ -46,7 +63,17 @@ class ReferenceView:
     heldout: str
     tasks: Mapping[str, int]
     schedule: Series | None
+    recipe: Recipe = field(default_factory=Recipe)
+    items: Mapping[str, Sequence[Items]] = field(default_factory=dict[str, Sequence[Items]])
     levels: LevelCache = field(default_factory=LevelCache)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The service's time (unix seconds), and since when it has been listening for data."""
+
+    now: float
+    heard_since: float
 
 
 class ReferenceCache:
@@ -96,27 +123,48 @@ def reference_view(session: Session, run: Run) -> ReferenceView:
     return _references.get(session, run.reference, run.stage)
 
 
-def build_view(session: Session, run: Run) -> RunView:
-    """Everything known about a run now, for `service.detect.engine.evaluate`.
+def build_view(session: Session, run: Run, kept: KeptRuns | None = None, clock: Clock | None = None) -> RunView:
+    """Everything known about a run now, for `service.detect.engine.evaluate`. With `kept` only what is new is read;
+    with `clock` it is judged live: whether data still come is then known.
 
     Raises:
         UnknownReferenceError: the run names no reference, or none that is installed.
     """
     reference = reference_view(session, run)
-    rows = FingerprintRepository(session).rows(run.id)
+    if kept is None:
+        rows = FingerprintRepository(session).rows(run.id)
+        metrics, launches = _read_series(session, run.id), RunRepository(session).live_segments(run.id)
+        beside = read_beside(session, run.id)
+    else:
+        rows = kept.rows(session, run.id)
+        metrics, launches = kept.series(session, run.id, judged_metrics), kept.segments(session, run.id)
+        beside = kept.beside(session, run.id)
+    configs: list[Mapping[str, Any]] = [launch.config for launch in launches if launch.kind != "evaluator"]
+    config: Mapping[str, Any] = configs[-1] if configs else dict[str, Any]()
+    data = declared_data(run.data, config)
     return RunView(
-        metrics=_read_series(session, run.id),
+        metrics=metrics,
         reference=reference.metrics,
         tolerances=reference.tolerances,
-        segments=_segments(RunRepository(session).live_segments(run.id), rows),
+        segments=trainer_starts(launches, rows),
         reference_name=reference.slug,
         reference_version=reference.version,
         heldout=reference.heldout,
         siblings=reference.siblings,
         rows=rows,
-        data=declared_data(run),
+        data=data,
         tasks=reference.tasks,
         schedule=reference.schedule,
+        same_order_declared=same_order(reference.recipe, config, data),
+        arrivals=None if clock is None else _arrivals(session, run.id, clock, launches),
+        happenings=beside.happenings,
+        eval_sets=beside.eval_sets,
+        items=beside.items,
+        reference_items=reference.items,
+        heldout_hits=beside.heldout_hits,
+        recipe=reference.recipe,
+        settings=settings_of(settings_in_force(session, run)),
+        deviations=DeviationRepository(session).judged(run),
     )
 
 
@@ -126,12 +174,18 @@ def judged_metrics(names: Iterable[str]) -> list[str]:
     return [n for n in names if n in JUDGED or any(n.startswith(first) and n.endswith(last) for first, last in ends)]
 
 
-def declared_data(run: Run) -> DeclaredData | None:
-    """What the trainer said it would read, None if it said nothing that can be used."""
-    rows, epochs = (run.data or {}).get("rows"), (run.data or {}).get("epochs")
-    if not isinstance(rows, int) or rows <= 0:
+def _arrivals(session: Session, run_id: int, clock: Clock, launches: Sequence[SegmentRow]) -> Arrivals | None:
+    state = RunRepository(session).state(run_id)
+    if state is None or state.last_data_at is None:
         return None
-    return DeclaredData(rows, float(epochs) if isinstance(epochs, int | float) and epochs > 0 else 1.0)
+    trainers = [launch for launch in launches if launch.kind == "trainer"]
+    ended = not trainers or trainers[-1].finished_at is not None
+    times = np.zeros(0)
+    if not ended and clock.now - state.last_data_at > FRESH:
+        first = max((state.last_step or 0) - NEWEST_TIMES, 0)
+        read = SeriesRepository(session).read(run_id, [TIME], from_step=first).get(TIME)
+        times = times if read is None else np.sort(read.values)
+    return Arrivals(clock.now, state.last_data_at, clock.heard_since, times, ended)
 
 
 def _read_series(session: Session, run_id: int) -> dict[str, Series]:
@@ -143,15 +197,19 @@ def _read_series(session: Session, run_id: int) -> dict[str, Series]:
 def _read_reference(session: Session, reference: Reference, name: str) -> ReferenceView:
     repository = ReferenceRepository(session)
     curve = repository.run_of(reference.id, name)
+    metrics = _read_series(session, curve.id) if curve else {}
+    starts = RunRepository(session).live_segments(curve.id) if curve else []
     return ReferenceView(
         slug=reference.slug,
         version=reference.version,
-        metrics=_read_series(session, curve.id) if curve else {},
+        metrics=metrics,
         siblings=tuple(_read_series(session, run.id) for run in repository.siblings(reference.id, name)),
         tolerances=tolerances(reference),
         heldout=primary_heldout(reference),
         tasks={task.key: task.items for task in tasks(reference)},
         schedule=_schedule(reference, name),
+        recipe=recipe_of(description(reference), name, metrics.get(TRAIN), starts),
+        items=items_of(RunRepository(session).live_items(curve.id)) if curve else {},
     )
 
 
@@ -169,20 +227,3 @@ def _schedule(reference: Reference, name: str) -> Series | None:
         return None
     tokens = entry.token_offset + steps.astype(np.float64) * float(entry.tokens_per_step)
     return Series(steps, tokens, values)
-
-
-def _segments(rows: Iterable[SegmentRow], readings: RowReadings | None) -> list[Segment]:
-    """Live trainer starts. Hosts: the largest of what is declared and what has reported rows."""
-    reported = 0 if readings is None else len(np.unique(readings.hosts))
-    return [
-        Segment(row.start_step, row.started_at, max(_declared_hosts(row), reported, 1))
-        for row in rows
-        if row.kind != "evaluator"
-    ]
-
-
-def _declared_hosts(row: SegmentRow) -> int:
-    data: Any = row.config.get("data")
-    shards: Any = cast("dict[str, Any]", data).get("shards") if isinstance(data, dict) else None
-    declared: list[Any] = [row.topology.get("hosts"), shards]
-    return max((count for count in declared if isinstance(count, int)), default=0)

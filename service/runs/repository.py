@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 from sqlalchemy import Select, and_, func, or_, select
 from sqlalchemy.orm import Session
 
-from service.database.models import Alert, Event, Project, Run, RunState, RunWork, Segment, VerdictRow
+from service.database.models import (
+    Alert,
+    Event,
+    Fingerprint,
+    ItemResult,
+    Project,
+    Run,
+    RunState,
+    RunWork,
+    Segment,
+    VerdictRow,
+)
 from service.runs.cursor import Place, decode, encode
 from service.series.lineage import lineage
-from service.series.live import NO_LIMIT, live_limits
+from service.series.live import AWAITED, NO_LIMIT, live_limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +116,8 @@ class RunRepository:
 
     def segments(self, run_id: int) -> list[SegmentRow]:
         """Every segment in order of launch, with its last live step."""
-        found = select(Segment).where(Segment.run_id == run_id).order_by(Segment.started_at, Segment.uuid)
+        announced = select(Segment).where(Segment.run_id == run_id, Segment.kind != AWAITED)
+        found = announced.order_by(Segment.started_at, Segment.uuid)
         segments = list(self.session.scalars(found))
         limits = live_limits(lineage(self.session, run_id).segments)
         bounds = {segment: limit for segment, limit in limits.items() if limit < NO_LIMIT}
@@ -114,6 +126,39 @@ class RunRepository:
     def live_segments(self, run_id: int) -> list[Segment]:
         """Segments that still have live steps, in order of launch."""
         return [row.segment for row in self.segments(run_id) if not row.superseded]
+
+    def live_events(self, run_id: int, kinds: Iterable[str]) -> list[Event]:
+        """Events of these kinds that nothing supersedes, by step; a fork's begin with its parent's."""
+        limits = live_limits(lineage(self.session, run_id).segments)
+        found = select(Event).where(Event.segment_id.in_(limits), Event.kind.in_(kinds)).order_by(Event.step, Event.id)
+        return [event for event in self.session.scalars(found) if event.step <= limits[event.segment_id]]
+
+    def live_items(self, run_id: int) -> list[ItemResult]:
+        """Per-item results that nothing supersedes, by task and step; of those sent twice the later ones come last."""
+        limits = live_limits(lineage(self.session, run_id).segments)
+        found = (
+            select(ItemResult)
+            .where(ItemResult.segment_id.in_(limits))
+            .order_by(ItemResult.task, ItemResult.step, ItemResult.id)
+        )
+        return [item for item in self.session.scalars(found) if item.step <= limits[item.segment_id]]
+
+    def beside_series(self, run_ids: Sequence[int]) -> tuple[int, ...]:
+        """Numbers of which one changes when events, per-item results or hits on held-out text of these runs come."""
+        tables = (
+            (Event.id, Event.run_id.in_(run_ids)),
+            (ItemResult.id, ItemResult.run_id.in_(run_ids)),
+            (Fingerprint.id, and_(Fingerprint.run_id.in_(run_ids), Fingerprint.kind == "heldout_hits")),
+        )
+        columns = [
+            part
+            for key, mine in tables
+            for part in (
+                select(func.count(key)).where(mine).scalar_subquery(),
+                select(func.coalesce(func.max(key), 0)).where(mine).scalar_subquery(),
+            )
+        ]
+        return tuple(int(number) for number in self.session.execute(select(*columns)).one())
 
     def events(self, run_id: int, cursor: str | None = None, limit: int = 200) -> tuple[list[Event], str | None]:
         """What the trainer said beside numbers, by step, and the cursor of the next page.

@@ -4,11 +4,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sqlalchemy import select
+from sqlalchemy import Table, bindparam, select
 from sqlalchemy.orm import Session
 
 from service.database.models import Run, RunState, Segment
-from service.series.live import NO_LIMIT, SegmentInfo
+from service.series.live import AWAITED, NO_LIMIT, SegmentInfo
+
+_RUNS: Table = Run.__table__  # pyright: ignore[reportAssignmentType]
+_STATES: Table = RunState.__table__  # pyright: ignore[reportAssignmentType]
+_PARTS: Table = Segment.__table__  # pyright: ignore[reportAssignmentType]
+
+# Statements are built once: building them costs as much as running them.
+_RUN = (
+    select(
+        _RUNS.c.id,
+        _RUNS.c.forked_from,
+        _RUNS.c.forked_at_step,
+        _RUNS.c.token_offset,
+        _RUNS.c.created_at,
+        _STATES.c.data_version,
+    )
+    .select_from(_RUNS.outerjoin(_STATES, _STATES.c.run_id == _RUNS.c.id))
+    .where(_RUNS.c.id == bindparam("run"))
+)
+_SEGMENTS = select(
+    _PARTS.c.id,
+    _PARTS.c.uuid,
+    _PARTS.c.kind,
+    _PARTS.c.start_step,
+    _PARTS.c.started_at,
+    _PARTS.c.start_tokens,
+    _PARTS.c.tokens_per_step,
+    _PARTS.c.ramp,
+).where(_PARTS.c.run_id == bindparam("run"), _PARTS.c.kind != AWAITED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +61,7 @@ def lineage(session: Session, run_id: int) -> Lineage:
     offset = 0.0
     next_id: int | None = run_id
     while next_id is not None:
-        run = session.execute(
-            select(Run.id, Run.forked_from, Run.forked_at_step, Run.token_offset, Run.created_at, RunState.data_version)
-            .outerjoin(RunState, RunState.run_id == Run.id)
-            .where(Run.id == next_id)
-        ).one_or_none()
+        run = session.connection().execute(_RUN, {"run": next_id}).one_or_none()
         if run is None:
             break
         segments = [segment for segment in _segments(session, run.id) if segment.started_at < began]
@@ -61,18 +85,7 @@ def lineage(session: Session, run_id: int) -> Lineage:
 
 
 def _segments(session: Session, run_id: int) -> list[SegmentInfo]:
-    rows = session.execute(
-        select(
-            Segment.id,
-            Segment.uuid,
-            Segment.kind,
-            Segment.start_step,
-            Segment.started_at,
-            Segment.start_tokens,
-            Segment.tokens_per_step,
-            Segment.ramp,
-        ).where(Segment.run_id == run_id)
-    )
+    rows = session.connection().execute(_SEGMENTS, {"run": run_id})
     return [
         SegmentInfo(
             row.id,

@@ -18,6 +18,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 NO_LIMIT = 2**62  # beyond every step
+AWAITED = "awaited"  # kind of a row that keeps the place of a segment which was named but not announced yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,11 @@ class TokenAxis:
         self._bases: dict[int, float] = {}
         for trainer in self._trainers:  # oldest first, so that a base never recurses over all restarts
             self._base(trainer)
+
+    @property
+    def given(self) -> Mapping[int, GivenTokens]:
+        """What the trainers said per point, by segment."""
+        return self._given
 
     def of(self, steps: Ints, segment_id: int, weights_id: int | None = None) -> Floats:
         """Tokens consumed at `steps` (n,) as logged by one segment about one segment's weights; NaN where unknown."""

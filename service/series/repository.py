@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ from service.series.resolve import LaneInfo, LanePoints, Lanes, Resolved, resolv
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+
+FEW_STRETCHES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,16 @@ class SeriesRepository:
             segments = _segments(resolved, lanes)
             found[name] = Points(resolved.steps, tokens, resolved.values, segments, resolved.live)
         return found
+
+    def chunk_starts(self, run_id: int, names: Sequence[str]) -> list[tuple[int, str]]:
+        """(first step, metric) of every sealed chunk of the metrics, by step: where a long read can be cut."""
+        run = self._run(run_id)
+        found: list[tuple[int, str]] = []
+        for name, metrics in self._metrics(run, names).items():
+            for run_key, metric_id in metrics:
+                own = select(Chunk.first_step).where(Chunk.run_id == run_key, Chunk.metric_id == metric_id)
+                found += [(step, name) for step in self._session.scalars(own)]
+        return sorted(found)
 
     def overview(
         self, run_id: int, name: str, *, points: int, from_step: int | None = None, to_step: int | None = None
@@ -296,10 +309,17 @@ class SeriesRepository:
         return decoded
 
     def _tokens(self, run_id: int, steps: Ints, lanes: Ints, written_by: Sequence[LaneInfo]) -> Floats:
-        axis = self._axis(run_id)
+        axis = self.axis(run_id)
         if len(written_by) == 1:
             return axis.of(steps, written_by[0].segment_id, written_by[0].weights_id)
         tokens = np.empty(len(steps))
+        edges = np.flatnonzero(lanes[1:] != lanes[:-1]) + 1
+        if len(edges) < FEW_STRETCHES:  # restarts follow one another
+            for start, end in pairwise([0, *edges.tolist(), len(steps)]):
+                if end > start:
+                    lane = written_by[int(lanes[start])]
+                    tokens[start:end] = axis.of(steps[start:end], lane.segment_id, lane.weights_id)
+            return tokens
         by_lane: dict[tuple[int, int | None], list[int]] = {}
         for index, lane in enumerate(written_by):
             by_lane.setdefault((lane.segment_id, lane.weights_id), []).append(index)
@@ -308,7 +328,8 @@ class SeriesRepository:
             tokens[mine] = axis.of(steps[mine], segment_id, weights_id)
         return tokens
 
-    def _axis(self, run_id: int) -> TokenAxis:
+    def axis(self, run_id: int) -> TokenAxis:
+        """Tokens at steps of the run, by all that was given and planned."""
         run = self._run(run_id)
         if run.axis is None:
             metrics = [(r, TOKENS) for r in run.lineage.run_ids]

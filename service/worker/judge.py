@@ -20,10 +20,11 @@ from service.detect import engine as rules
 from service.detect.engine import Verdict
 from service.detect.inputs import RunView
 from service.detect.judgement import Judgement
+from service.detect.rules import data_stopped
 from service.judgements.bodies import plain
 from service.judgements.kept import KeptRuns
 from service.judgements.repository import JudgementRepository
-from service.judgements.view import UnknownReferenceError, build_view, reference_view
+from service.judgements.view import Clock, UnknownReferenceError, build_view, reference_view
 from service.rules.effective import silenced
 from service.rules.reading import settings_in_force
 from service.rules.repository import SettingRepository
@@ -36,6 +37,7 @@ INTERVAL = 0.5
 FIRST_COUNT = 20
 REST = 3.0  # a run rests this many times as long as judging it took
 LONGEST_BACK_OFF = 300.0
+WATCH_EVERY = 30.0  # seconds between looks for runs that have gone silent under another process
 
 
 class RuleSet(Protocol):
@@ -110,6 +112,9 @@ class Judge:
         self._changes = (-1, -1)
         self._outdated: set[int] = set()
         self._kept = KeptRuns()
+        self._began = clock()
+        self._looks: dict[int, float] = {}  # when a run's silence is to be judged, by the clock
+        self._watch_at = 0.0
 
     def judge_due(self) -> float:
         """Judge every run whose turn it is; the seconds until the next turn of one that waits, `inf` if none does."""
@@ -126,15 +131,28 @@ class Judge:
                 self._changes = changes
                 self._outdated |= set(settings.unsettled())
             self._outdated |= set(settings.unmuted(self._clock()))
+            idle = self._idle(repository)
         waiting = float("inf")
-        for run_id in dict.fromkeys([*due, *self._outdated]):
+        for run_id in dict.fromkeys([*due, *self._outdated, *idle]):
             pace = self._paces.setdefault(run_id, _Pace())
             left = pace.next_at - time.monotonic()
             if left <= 0.0:
                 self._judge_paced(run_id, pace)
                 left = max(pace.next_at - time.monotonic(), 0.0) if pace.failures else float("inf")
             waiting = min(waiting, left)
-        return waiting
+        return min([waiting, *(max(at - self._clock(), 0.0) for at in self._looks.values())])
+
+    def _idle(self, repository: JudgementRepository) -> list[int]:
+        """Runs of which nothing new has come, and whose silence is to be judged now."""
+        now = self._clock()
+        if now >= self._watch_at:
+            self._watch_at = now + WATCH_EVERY
+            for run_id in repository.watched():  # of other processes and of the one before, too
+                self._looks.setdefault(run_id, now)
+        idle = [run_id for run_id, at in self._looks.items() if at <= now]
+        for run_id in idle:
+            del self._looks[run_id]
+        return idle
 
     def judge_run(self, run_id: int) -> bool:
         """Judge one run now; False if another process is at it, or was first."""
@@ -161,8 +179,16 @@ class Judge:
                     return False
                 recorded, changed = self._store(session, locked, opinion)
         self._outdated.discard(run_id)
+        self._look_again(run_id, opinion)
         self._publish(opinion, recorded, changed)
         return True
+
+    def _look_again(self, run_id: int, opinion: _Opinion) -> None:
+        self._looks.pop(run_id, None)
+        for judgement in opinion.judgements:
+            left = data_stopped.look_again(judgement) if judgement.rule == data_stopped.RULE else None
+            if left is not None:
+                self._looks[run_id] = self._clock() + left
 
     def _judge_paced(self, run_id: int, pace: _Pace) -> None:
         began = time.monotonic()
@@ -189,7 +215,7 @@ class Judge:
             slug, version = run.reference or "", ""
             try:
                 reference = reference_view(session, run)
-                view = build_view(session, run, self._kept)
+                view = build_view(session, run, self._kept, Clock(self._clock(), self._began))
                 version = reference.version
                 judgements = self._rules.evaluate(view, self._kept.levels(run_id, reference.levels))
             except UnknownReferenceError as error:

@@ -29,8 +29,10 @@ def test_memorization_is_named(seed):
         "train gap", "held-out change", "share of repeated rows", "rows read", "distinct rows",
         "generalization gap change",
     }  # fmt: skip
-    assert said.causes[0].name == "repeated rows (double shard, replay)"
-    assert said.causes[0].weight == "likely"
+    weights = {cause.name: cause.weight for cause in said.causes}
+    # Without fingerprints nothing tells them apart.
+    assert weights["repeated rows (double shard, replay)"] == "possible"
+    assert weights["correlated batches: data order or mix differs from the reference"] == "possible"
 
 
 def test_heldout_that_rises_counts_as_flat():

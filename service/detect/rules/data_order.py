@@ -15,7 +15,7 @@ def judge(findings: Findings) -> Judgement:
     """`yes` where the run declared the reference's order and reads another; `no` otherwise, with the order found as
     evidence (another order is not by itself a fault); `cannot tell` without single steps of the reference."""
     view = findings.view
-    found = order.find(view)
+    found = findings.order
     if found.answer == "cannot tell":
         return Judgement(RULE, "cannot tell", findings.at_step, f"Cannot tell: {found.why}.", n=found.pairs,
                          unit="correlation", evidence=_evidence(found))  # fmt: skip

@@ -8,9 +8,12 @@ from statistics import NormalDist
 
 import numpy as np
 
+from service.detect.deviations import allowance, mean_budgets
 from service.detect.findings import Findings
-from service.detect.inputs import Floats, Ints, Series
+from service.detect.inputs import Floats, Ints, RunView, Series
+from service.detect.item_pairs import Pairing, pairing
 from service.detect.judgement import Evidence, Judgement
+from service.detect.parity import beside
 
 RULE = "downstream"
 MACRO = "downstream/mean/accuracy"
@@ -29,6 +32,7 @@ class Checkpoint:
     se: Floats
     mean: float
     mean_se: float
+    pairs: tuple[Pairing | None, ...] = ()
 
 
 def judge(findings: Findings) -> Judgement:
@@ -51,7 +55,7 @@ def judge(findings: Findings) -> Judgement:
     told = f"The mean of {len(shared)} accuracies is {newest.mean:+.4f} from the reference's at step {newest.step:,}"
     answer = partial(
         Judgement, RULE, at_step=findings.at_step, value=newest.mean, interval=(low, high), unit="accuracy",
-        limit=tolerance, limit_source=source, n=len(points), evidence=_evidence(shared, newest, single),
+        limit=tolerance, limit_source=source, n=len(points), evidence=_evidence(shared, points, single),
     )  # fmt: skip
     repeated = set(outside[-1]).intersection(*outside[-IN_A_ROW:]) if len(points) >= IN_A_ROW else set[int]()
     if repeated:
@@ -82,6 +86,7 @@ def checkpoints(findings: Findings, tasks: list[str]) -> tuple[list[Checkpoint],
         steps = np.intersect1d(steps, run.steps[np.isfinite(run.values)])
     found: list[Checkpoint] = []
     columns = [_beside(run, view.reference[_metric(t)], steps) for run, t in zip(runs, tasks, strict=True)]
+    deviations = mean_budgets(view.deviations, [_metric(t) for t in tasks])
     for i, step in enumerate(steps.tolist()):
         own = np.array([column[0][i] for column in columns])
         base = np.array([column[1][i] for column in columns])
@@ -96,7 +101,23 @@ def checkpoints(findings: Findings, tasks: list[str]) -> tuple[list[Checkpoint],
             mean_se = declared.noise_sd
             se = np.minimum(se, declared.noise_sd * np.sqrt(len(tasks)) * 1.5)
         tokens = float(runs[0].tokens[np.searchsorted(runs[0].steps, step)])
-        found.append(Checkpoint(int(step), tokens, own - base, se, float((own - base).mean()), mean_se))
+        at: tuple[Ints, Ints, Floats] = (np.array([step]), np.array([step]), np.array([tokens]))
+        difference = own - base
+        pairs = tuple(_paired(view, task, int(step), tokens) for task in tasks)
+        for j, pair in enumerate(pairs):
+            if pair is not None:  # on the same items: what both models share is no error
+                difference[j], se[j] = pair.difference, pair.se
+        if all(pair is not None for pair in pairs):
+            mean_se = float(np.sqrt((se**2).sum()) / len(tasks))
+        raw_mean = float(difference.mean())
+        for j, task in enumerate(tasks):
+            allowed = allowance(view.deviations, _metric(task), *at)
+            if allowed is not None:
+                difference[j : j + 1] = allowed.unexplained(difference[j : j + 1])
+        mean = np.array([raw_mean])
+        allowed = allowance(deviations, MACRO, *at)
+        mean = mean if allowed is None else allowed.unexplained(mean)
+        found.append(Checkpoint(int(step), tokens, difference, se, float(mean[0]), mean_se, pairs))
     if declared is not None and declared.value > 0.0:
         return found, declared.value, declared.source
     return (
@@ -115,6 +136,13 @@ def _beside(run: Series, reference: Series, steps: Ints) -> tuple[Floats, Floats
     return run.values[at], np.interp(run.tokens[at], tokens, values, left=np.nan, right=np.nan)
 
 
+def _paired(view: RunView, task: str, step: int, tokens: float) -> Pairing | None:
+    """Items of both at this checkpoint, where the reference was evaluated at equal tokens."""
+    reference = view.reference[_metric(task)]
+    at, met = beside(np.array([tokens]), reference.tokens, tokens / max(step, 1))
+    return pairing(view, task, step, int(reference.steps[at[0]])) if met[0] else None
+
+
 def _outside(point: Checkpoint, number: int, tasks: int, tolerance: float, single: float) -> list[int]:
     """Tasks (-1: the mean) that lie outside at the checkpoint with this number, counted from 0.
 
@@ -127,14 +155,28 @@ def _outside(point: Checkpoint, number: int, tasks: int, tolerance: float, singl
     return mean + [int(i) for i in apart]
 
 
-def _evidence(tasks: list[str], point: Checkpoint, single: float) -> list[Evidence]:
-    return [
+def _evidence(tasks: list[str], points: list[Checkpoint], single: float) -> list[Evidence]:
+    newest = points[-1]
+    made = [
         Evidence(
             f"accuracy of {task}", f"{value:+.4f} (±{1.96 * se:.4f})", "accuracy",
-            f"run minus reference, 95 %; ±{single:.3f} is allowed for one task",
+            f"run minus reference, 95 %; ±{single:.3f} is allowed for one task{_told(pair)}",
         )
-        for task, value, se in zip(tasks, point.difference.tolist(), point.se.tolist(), strict=True)
+        for task, value, se, pair in zip(
+            tasks, newest.difference.tolist(), newest.se.tolist(), newest.pairs, strict=True
+        )
     ]  # fmt: skip
+    paired = [p for p in newest.pairs if p is not None]
+    if paired:
+        why = "tasks whose errors are of the same items; the others' are binomial, or measured on reruns"
+        made.append(Evidence("tasks paired item by item", len(paired), "tasks", why))
+    return made
+
+
+def _told(pair: Pairing | None) -> str:
+    if pair is None:
+        return ""
+    return f"; of {pair.n:,} items {pair.won:,} right here alone, {pair.lost:,} there alone, McNemar p {pair.p:.2g}"
 
 
 def _tasks(findings: Findings) -> list[str]:

@@ -1,4 +1,4 @@
-"""Rule `evaluation_changed`: did the held-out loss jump by itself, for good, while the train loss stayed?"""
+"""Rule `evaluation_changed`: is the held-out loss of another set than before, or did it jump by itself, for good?"""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.compare.gap import Change, change
+from service.detect import sets
 from service.detect.findings import Findings
+from service.detect.gaps import heldout_metrics
 from service.detect.heldout_gap import HeldoutGap, train_change
+from service.detect.inputs import RunView
 from service.detect.judgement import Cause, Evidence, Judgement
 
 RULE = "evaluation_changed"
@@ -41,7 +44,11 @@ class Jump:
 
 
 def judge(findings: Findings) -> Judgement:
-    """`yes` while the gap stays where a jump put it that train did not share; `cannot tell` with few evaluations."""
+    """`yes` while the set that is evaluated is another one than before, or surely another than the reference's, and
+    while the gap stays where a jump put it that train did not share; `cannot tell` with few evaluations."""
+    said = _other_set(findings)
+    if said is not None:
+        return said
     held = findings.heldout_gap
     if held is None:
         summary = "Cannot tell: run and reference share no held-out loss."
@@ -77,6 +84,46 @@ def judge(findings: Findings) -> Judgement:
         ["Compare the evaluation set, its tokenization and the evaluator's code before and after.",
          "Evaluate a checkpoint from before the jump with today's evaluator: the difference is the evaluator's."],
     )  # fmt: skip
+
+
+def _other_set(findings: Findings) -> Judgement | None:
+    """What the ids of the sets say of the held-out loss that counts first."""
+    view = findings.view
+    for metric in heldout_metrics(view):
+        points = view.metrics[metric]
+        theirs, change = sets.other_than_the_reference(view, metric), sets.newest_change(view, metric, None)
+        mine = sets.newest_set(view, metric)
+        if theirs:
+            first = int(points.steps[0]) if len(points) else findings.at_step
+            since = (first, first) if change is None else (change.before, change.step)
+            summary = f"{metric} is of the set {mine}, the reference's of {theirs}: they are not compared."
+        elif change is not None and change.new != _first_set(view, metric):
+            since = (change.before, change.step)
+            summary = (
+                f"{metric} is of the set {change.new} since step {change.step:,}, before of {change.old}: points of "
+                "the two are not put together."
+            )
+        else:
+            continue
+        evidence = [Evidence(f"evaluation set of {metric}", mine, "", "the id that came with its newest points")]
+        evidence.append(Evidence("evaluation set before", theirs or (change.old if change else ""), "",
+                                 "the reference's" if theirs else "of this run"))  # fmt: skip
+        return Judgement(
+            RULE, "yes", findings.at_step, summary, since,
+            (findings.tokens_at(since[0]), findings.tokens_at(since[1])), unit="nats", n=len(points), evidence=evidence,
+            causes=[Cause("another evaluation set, tokenization or evaluator", "shown", "the set's id is another one")],
+            next_checks=["Evaluate the earlier checkpoints on this set, or go back to the set of before."],
+        )  # fmt: skip
+    return None
+
+
+def _first_set(view: RunView, metric: str) -> str:
+    """The reference's set, where ids tell; else the run's first one: a run that came back to it is as it was."""
+    theirs = view.recipe.sets.get(metric, "")
+    if theirs and sets.comparable(theirs, sets.newest_set(view, metric)):
+        return theirs
+    declared = sorted(view.eval_sets.get(metric, ()), key=lambda s: s[0])
+    return declared[0][1] if declared else ""
 
 
 def _newest_jump(findings: Findings, held: HeldoutGap) -> Jump | None:

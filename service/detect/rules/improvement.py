@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from service.detect.causes import ORDER
+from service.detect.drift_causes import of_drift
 from service.detect.findings import Findings, drift_now
 from service.detect.judgement import Cause, Evidence, Judgement
-from service.detect.rules import schedule_mismatch, train_drift
+from service.detect.rules import train_drift
 
 RULE = "improvement"
 FOLLOWS = 0.6  # of the train change that held-out makes as well: real gains measured 0.98 to 1.00
@@ -44,17 +46,9 @@ def judge(findings: Findings) -> Judgement:
 
 
 def _causes(findings: Findings) -> list[Cause]:
-    rate = schedule_mismatch.judge(findings)
-    causes = [
-        Cause("easier data, or held-out text among the training rows", "possible", "both losses sink"),
-        Cause("a better optimizer or batch size", "possible", "both losses sink"),
-    ]
-    if rate.state == "yes":
-        return [Cause("another learning rate", "likely", rate.summary), *causes]
-    weight = "ruled out" if rate.state == "no" else "possible"
-    return [*causes, Cause("another learning rate", weight, rate.summary)] if weight == "ruled out" else [
-        Cause("another learning rate", weight, "it moves both losses together; it was not checked"), *causes
-    ]  # fmt: skip
+    better = Cause("a better optimizer or batch size", "possible", "both losses sink")
+    found = [*of_drift(findings, "below", "together"), better]
+    return sorted(found, key=lambda c: ORDER.index(c.weight))
 
 
 def _answer(findings: Findings, state: str, summary: str) -> Judgement:

@@ -13,7 +13,7 @@ MIN_POINTS = 64
 def judge(findings: Findings) -> Judgement:
     """`yes` while batches come that came before, with the step they come from; `no`; `cannot tell` without losses of
     single steps. Declared further passes in the same order are no replay."""
-    found = batches.find_replays(findings.view)
+    found = findings.replays
     if found is None or found.points < MIN_POINTS:
         points = 0 if found is None else found.points
         summary = f"Cannot tell: {points} of {MIN_POINTS} train losses on an even grid of steps."

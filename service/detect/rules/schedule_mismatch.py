@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from service.compare.align import Level, level
-from service.detect.findings import Findings
+from service.detect import annealing
+from service.detect.findings import TRAIN, Findings, current_gap
 from service.detect.inputs import Floats, Ints, Series
 from service.detect.judgement import Evidence, Judgement
 
@@ -14,6 +15,8 @@ RATE = "optim/learning_rate"
 LIMIT = 0.02  # relative; counting steps from 0 or from 1 makes less from step 50 on
 POINTS = 2_000  # places of the run that are compared
 ENOUGH = 20
+MISSES = 0.05  # nats: a law that misses the reference by more explains nothing
+SHARE = "share of the gap that the schedule explains"
 SKIPPED = 0.0005  # of the largest reference rate: a rate that starts at zero has no ratio
 
 
@@ -23,11 +26,12 @@ def judge(findings: Findings) -> Judgement:
     if run is None or len(run) == 0 or reference is None:
         which = "the run sends no" if run is None or len(run) == 0 else "the reference has no"
         return Judgement(RULE, "cannot tell", findings.at_step, f"Cannot tell: {which} learning rate.")
-    steps, tokens, ratio = ratios(run, _base(findings, reference))
+    limit, source = findings.view.limit(RULE, LIMIT, "2 %, either way")
+    steps, tokens, ratio = ratios(run, _base(findings, reference), limit)
     if len(ratio) < ENOUGH:
         summary = f"Cannot tell yet: {len(ratio)} of {ENOUGH} points of the learning rate to compare."
         return Judgement(RULE, "cannot tell", findings.at_step, summary, n=len(ratio))
-    off = np.abs(ratio - 1.0) > LIMIT
+    off = np.abs(ratio - 1.0) > limit
     good = np.flatnonzero(~off)
     first = int(good[-1]) + 1 if len(good) else 0
     now = float(np.median(ratio[-ENOUGH:]))
@@ -37,22 +41,50 @@ def judge(findings: Findings) -> Judgement:
     ]
     if len(ratio) - first < ENOUGH:
         summary = f"The learning rate follows the reference's ({now:.3f} of it)."
-        return Judgement(RULE, "no", findings.at_step, summary, value=now, limit=LIMIT, n=len(ratio), evidence=evidence,
-                         limit_source="2 %, either way")  # fmt: skip
+        return Judgement(RULE, "no", findings.at_step, summary, value=now, limit=limit, n=len(ratio), evidence=evidence,
+                         limit_source=source)  # fmt: skip
     since = ratio[first:]
     together = "a rate that differs moves train and held-out together, below or above; it is no memorization"
     evidence.append(Evidence("range of the ratio", f"{since.min():.3f} … {since.max():.3f}", "", together))
+    told, made = _explained(findings, run, reference)
+    evidence += made
     before = max(first - 1, 0)
     return Judgement(
         RULE, "yes", findings.at_step,
-        f"The learning rate is {now:.3f} of the reference's, off by more than 2 % since step {int(steps[first]):,}.",
-        (int(steps[before]), int(steps[first])), (float(tokens[before]), float(tokens[first])), now, None, "", LIMIT,
-        "2 %, either way", len(since), evidence + findings.evidence(),
+        f"The learning rate is {now:.3f} of the reference's, off by more than {100 * limit:.3g} % since step "
+        f"{int(steps[first]):,}.{told}",
+        (int(steps[before]), int(steps[first])), (float(tokens[before]), float(tokens[first])), now, None, "", limit,
+        source, len(since), evidence + findings.evidence(),
         next_checks=[
             "Compare peak, warm-up, horizon and final fraction of the schedule with the reference's.",
             "If the schedule is meant, expect train and held-out to move together.",
         ],
     )  # fmt: skip
+
+
+def _explained(findings: Findings, run: Series, reference: Series) -> tuple[str, list[Evidence]]:
+    """How much of the train gap this schedule explains by a law of loss and learning rate, in words and numbers."""
+    view, name = findings.view, "gap that the schedule explains"
+    curve = view.reference.get(TRAIN)
+    if curve is None or len(curve) == 0:
+        return "", []
+    base = findings.cache.get(TRAIN, curve)
+    law = findings.cache.once(
+        ("annealing", curve, reference),
+        lambda: annealing.fit(np.interp(base.tokens, curve.tokens, curve.steps), base.values, reference),
+    )
+    made = annealing.explained(law, reference, run) if law is not None else None
+    now = current_gap(findings.train)
+    if law is None or made is None or law.rms > MISSES or now is None:
+        why = "the law does not fit the reference's loss well enough, or its range was not reached"
+        return "", [Evidence(name, "cannot tell", "nats", f"{why}; {annealing.SOURCE}")]
+    evidence = [Evidence(name, round(made.gap, 5), "nats", f"{annealing.SOURCE}; it misses that by {law.rms:.4f} nats")]
+    value, low, high = now
+    if abs(value) <= max(law.rms, (high - low) / 2.0):
+        return "", evidence
+    share = made.gap / value
+    evidence.append(Evidence(SHARE, share, "share", f"of the train gap of {value:+.4f} nats; 1 is all of it"))
+    return f" Such a schedule makes {made.gap:+.3f} of the gap of {value:+.3f} nats.", evidence
 
 
 def reference_rate(findings: Findings) -> Series | None:
@@ -67,7 +99,7 @@ def _base(findings: Findings, reference: Series) -> Level:
     return findings.cache.once(("rate", reference), lambda: level(reference, "evaluation"))
 
 
-def ratios(run: Series, base: Level) -> tuple[Ints, Floats, Floats]:
+def ratios(run: Series, base: Level, limit: float = LIMIT) -> tuple[Ints, Floats, Floats]:
     """Steps, tokens and run / reference at up to 2,000 of the run's points and its newest ones, at equal tokens.
 
     The places lie on a grid of points, so that new points leave the old ones where they are."""
@@ -84,8 +116,8 @@ def ratios(run: Series, base: Level) -> tuple[Ints, Floats, Floats]:
     # Within a step or two of a kink or a warm-up's first steps the rate moves by more than 2 % from step to step.
     slack = _slack(base.points, base.raw, tokens)
     ratio = values[keep] / expected[keep]
-    near = np.abs(ratio - 1.0) <= LIMIT + slack[keep]
-    ratio = np.where(near & (np.abs(ratio - 1.0) > LIMIT), 1.0, ratio)
+    near = np.abs(ratio - 1.0) <= limit + slack[keep]
+    ratio = np.where(near & (np.abs(ratio - 1.0) > limit), 1.0, ratio)
     return run.steps[at][keep], tokens[keep], ratio
 
 

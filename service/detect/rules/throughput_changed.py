@@ -55,12 +55,13 @@ def judge(findings: Findings) -> Judgement:
         Evidence("throughput before", before.rate, "tokens/s/device", f"median of {before.n:,} points"),
         Evidence("throughput since", after.rate, "tokens/s/device", f"median of {after.n:,} points"),
     ]
+    limit, source = view.limit(RULE, LIMIT, "1 % per device")
     state, word = "cannot tell", "changed by"
-    if abs(value) - half > LIMIT:
+    if abs(value) - half > limit:
         state, word = "yes", "rose by" if value > 0 else "fell by"
-    elif abs(value) + half < LIMIT:
+    elif abs(value) + half < limit:
         state, word = "no", "is the same within"
-    shown = f"{abs(value):.1%}" if state != "no" else "1 %"
+    shown = f"{abs(value):.1%}" if state != "no" else f"{100 * limit:.3g} %"
     summary = f"Throughput per device {word} {shown} at the restart at step {restart:,} (± {half:.1%})."
     if state == "cannot tell":
         summary = f"Cannot tell: {summary[:1].lower()}{summary[1:]}"
@@ -71,8 +72,8 @@ def judge(findings: Findings) -> Judgement:
         "Look at data loading and checkpoint time per step.",
     ]
     return Judgement(
-        RULE, state, findings.at_step, summary, onset, at, value, (value - half, value + half), "share", LIMIT,
-        "1 % per device", before.n + after.n, evidence, next_checks=checks if state == "yes" else [],
+        RULE, state, findings.at_step, summary, onset, at, value, (value - half, value + half), "share", limit,
+        source, before.n + after.n, evidence, next_checks=checks if state == "yes" else [],
     )  # type: ignore[arg-type]  # fmt: skip
 
 

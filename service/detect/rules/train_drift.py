@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from service.compare.pairs import SD_PER_LIMIT
+from service.detect.drift_causes import of_drift
 from service.detect.findings import TRAIN, Findings, current_gap, drift_now, left_own_offset
 from service.detect.gaps import SD_PER_TOLERANCE, DriftEpisode, TrainGap
-from service.detect.judgement import Evidence, Judgement, State
+from service.detect.judgement import Cause, Evidence, Judgement, State
+from service.detect.pair_drift import Moved
 
 RULE = "train_drift"
 MIN_BLOCKS = 2
@@ -24,7 +29,16 @@ def judge(findings: Findings) -> Judgement:
     episode = train.open
     if episode is not None:
         return _drifting(findings, train, episode)
+    if paired_moved(findings) is not None:
+        return _moved_by_pairs(findings, train)
     now = current_gap(train)
+    moved = findings.reference_moved
+    if moved is not None:
+        summary = (
+            f"Cannot tell: the reference itself moved by {moved.reference:+.3f} nats at {moved.knot.what} and the run "
+            f"by {moved.run:+.3f}; that alone makes the gap."
+        )
+        return _answer(findings, train, "cannot tell", now, summary)
     in_force = float(np.median(train.limit[-4:]))
     resolvable = RESOLVABLE_MEASURED if train.tolerance.runs else RESOLVABLE
     if now is None or in_force > resolvable * train.tolerance.value:
@@ -38,6 +52,16 @@ def judge(findings: Findings) -> Judgement:
     if abs(value) > tolerance:
         summary = f"{where}, at times beyond the tolerance of {tolerance:.3f} as a healthy run's may be."
     return _answer(findings, train, "no", now, summary)
+
+
+def paired_moved(findings: Findings) -> Moved | None:
+    """The lasting change that pairs of equal batches show, None where they show none, or one within the tolerance
+    that people have set for this rule."""
+    paired, setting = findings.paired, findings.view.settings.get(RULE)
+    if paired is None or paired.open is None:
+        return None
+    allowed = setting.tolerance if setting is not None else None
+    return None if allowed is not None and abs(paired.level[-1] - paired.open.base) <= allowed else paired.open
 
 
 def onset_of(train: TrainGap, episode: DriftEpisode) -> tuple[tuple[int, int], tuple[float, float]]:
@@ -63,6 +87,42 @@ def _drifting(findings: Findings, train: TrainGap, episode: DriftEpisode) -> Jud
     )  # fmt: skip
 
 
+def _moved_by_pairs(findings: Findings, train: TrainGap) -> Judgement:
+    paired, episode = findings.paired, paired_moved(findings)
+    assert paired is not None
+    assert episode is not None
+    value, half = float(paired.level[-1]) - episode.base, 1.96 / SD_PER_LIMIT * float(paired.limit[episode.first])
+    steps, tokens = paired.onset(episode)
+    said = _answer(
+        findings, train, "yes", (value, value - half, value + half),
+        f"Train loss has moved {episode.side} {_name(findings)} by {abs(value):.4f} nats on equal batches since step "
+        f"{steps[0]:,} to {steps[1]:,}.",
+        since=(steps, tokens), side=episode.side,
+    )  # fmt: skip
+    source = f"{SD_PER_LIMIT} sd of a healthy change of the mean gap within 100 pairs, {_rests_on(paired.runs)}"
+    return replace(said, limit=float(paired.limit[episode.first]), limit_source=source)
+
+
+def _rests_on(siblings: int) -> str:
+    return f"measured on {siblings} siblings in this phase" if siblings else "measured on the run's own past"
+
+
+def _by_pairs(findings: Findings) -> list[Evidence]:
+    """What pairs of equal batches show."""
+    paired = findings.paired
+    if paired is None:
+        return []
+    if not paired.judged:
+        why = "the run reads the reference's batches; how far healthy changes scatter is not known yet"
+        return [Evidence("gap by pairs", float(paired.level[-1]), "nats", why)]
+    return [
+        Evidence("gap by pairs", float(paired.level[-1]), "nats",
+                 "the run reads the reference's batches: mean of the newest 100 pairs of steps"),
+        Evidence("smallest change that shows by pairs", float(paired.limit[-1]), "nats",
+                 f"within 100 to 200 steps; {_rests_on(paired.runs)}"),
+    ]  # fmt: skip
+
+
 def _answer(
     findings: Findings,
     train: TrainGap,
@@ -71,6 +131,7 @@ def _answer(
     summary: str,
     *,
     since: tuple[tuple[int, int], tuple[float, float]] | None = None,
+    side: str | None = None,
 ) -> Judgement:
     tolerance = train.tolerance
     evidence = [
@@ -81,7 +142,7 @@ def _answer(
         Evidence("reference points per block", int(np.median(train.blocks.support[-4:])), "points",
                  "how many points of the reference carry its level in the newest blocks"),
     ]  # fmt: skip
-    evidence += _visible(findings, train)
+    evidence += _visible(findings, train) + _by_pairs(findings)
     if train.offset is not None:
         why = "the run's own settled gap, measured between 3 % and 25 % of the reference"
         evidence.append(Evidence("own early offset", train.offset, "nats", why))
@@ -100,8 +161,19 @@ def _answer(
         limit_source=tolerance.source,
         n=int(train.blocks.n.sum()),
         evidence=evidence,
-        next_checks=_checks(state),
+        causes=_causes(findings, side) if state == "yes" else [],
+        next_checks=_checks(findings) if state == "yes" else [],
     )
+
+
+def _causes(findings: Findings, side: str | None) -> list[Cause]:
+    """By what held-out says of the same steps; where it does not tell yet, nothing is ruled out by it."""
+    train, held = findings.train, findings.heldout
+    if side is None and train is not None and train.open is not None:
+        side = train.open.side
+    if side != "below":
+        return of_drift(findings, "above", "unknown")
+    return of_drift(findings, "below", {"flat": "alone", "follows": "together"}.get(held.answer, "unknown"))  # type: ignore[arg-type]
 
 
 def _visible(findings: Findings, train: TrainGap) -> list[Evidence]:
@@ -133,14 +205,22 @@ def _too_little(findings: Findings, train: TrainGap | None) -> Judgement:
     return Judgement(RULE, "cannot tell", findings.at_step, summary, evidence=findings.evidence(), unit="nats")
 
 
-def _checks(state: str) -> list[str]:
-    if state != "yes":
-        return []
+def _checks(findings: Findings) -> list[str]:
+    held = [] if findings.heldout.heldout is not None else [_of_heldout(findings)]
     return [
-        "Look at held-out loss over the same steps: it follows a real change, not memorization.",
+        *held,
         "Compare learning rate, batch size and loss definition (z-loss, masked tokens) with the reference's recipe.",
         "Look for a restart, a resize or a code change at the onset.",
     ]
+
+
+def _of_heldout(findings: Findings) -> str:
+    """What to do about held-out, where it does not say yet whether it moved too."""
+    if findings.heldout_gap is None:
+        return "Evaluate held-out loss at checkpoints before and after the onset: a real change shows there too."
+    if findings.heldout.answer == "cannot tell" and findings.train is not None and findings.train.open is not None:
+        return f"Evaluate held-out loss at more checkpoints since the onset: {findings.heldout.why}."
+    return "Evaluate held-out loss at checkpoints on both sides of the onset: a real change shows there too."
 
 
 def _name(findings: Findings) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from service.compare.gap import generalization_gap_change
-from service.detect import causes
+from service.detect import drift_causes
 from service.detect.findings import Findings, current_gap, drift_now, left_own_offset
 from service.detect.gaps import TrainGap, shared_heldout
 from service.detect.heldout import HeldoutFinding
@@ -56,7 +56,7 @@ def _memorizing(findings: Findings, train: TrainGap, held: HeldoutFinding) -> Ju
     return Judgement(
         RULE, "yes", findings.at_step, summary, steps, tokens, now[0], (now[1], now[2]), "nats",
         train.tolerance.value, train.tolerance.source, held.n, [*findings.evidence(), extra],
-        causes.of_train_only_drift(findings), causes.next_checks(findings),
+        drift_causes.of_drift(findings, "below", "alone"), drift_causes.next_checks(findings),
     )  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def _own(findings: Findings, held: HeldoutFinding) -> Judgement:
         return Judgement(
             RULE, "yes", findings.at_step, summary, held.onset, tokens, held.excess, None, "nats", held.limit,
             "assumed: AI2's own gap moved by 0.04 from step 10,000 to the end", held.n, findings.evidence(),
-            causes.of_train_only_drift(findings), causes.next_checks(findings),
+            drift_causes.of_drift(findings, "below", "alone"), drift_causes.next_checks(findings),
         )  # fmt: skip
     if held.answer == "follows" and held.own:
         return _answer(

@@ -104,7 +104,9 @@ class JudgedWorld:
                 start_step=start_step,
                 tokens_per_step=1024,
                 digest=b"",
-                **({"topology": {}, "config": {}, "versions": {}, "started_at": 1e9 + start_step} | more),
+                versions={},
+                started_at=1e9 + start_step,
+                **({"topology": {}, "config": {}} | more),
             )
         )
         session.flush()

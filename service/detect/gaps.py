@@ -25,7 +25,6 @@ EARLY_SHARE = 0.03  # of the reference's tokens: there healthy runs wander up to
 # An assumed tolerance leaves two thirds of itself to a constant offset, which a healthy run keeps for good; its wander
 # comes on top. Offset and wander together may pass the tolerance for a while, but not on average.
 OFFSET_SHARE = 2.0 / 3.0
-FEWEST_SIBLINGS = 3  # healthy runs that a tolerance below the assumed one must rest on
 LONG_ALARM = 60.0  # excess over the tolerance itself, in sd: the settled offset of a long run lies beyond it
 
 
@@ -103,13 +102,9 @@ def _measured_tolerance(view: RunView, metric: str, cache: LevelCache) -> Tolera
             if known.any():
                 moved.append(blocks.mean[known] - offsets.value[known])
         if any(len(m) for m in means):
-            measured = sibling_tolerance(means, window, noise)
-            if measured.runs < FEWEST_SIBLINGS and measured.value < wander.value:  # two may lie close by chance
-                source = f"{wander.source.split(';')[0]}; {measured.runs} healthy runs tell too little"
-                measured = replace(measured, value=wander.value, source=source)
-            wander = measured
-        if len(moved) >= FEWEST_SIBLINGS:
-            change = sibling_tolerance(moved, window, noise, from_own_offset=True).value
+            wander = sibling_tolerance(means, window, noise)
+        if moved:
+            change = sibling_tolerance(moved, window, noise).value
     if not wander.runs and reference is not None:
         return without_siblings(view, metric, wander)
     return Tolerance(wander.value, wander.source, wander.runs, wander.noise_sd, wander.window_steps, change)

@@ -38,8 +38,8 @@ def read_audit(context: ContextDep, run_id: UUID) -> RunAudit:
 def _rows(session: Session, run: Run) -> RowAudit | None:
     rows = FingerprintRepository(session).rows(run.id)
     launches = RunRepository(session).live_segments(run.id)
-    own: list[Mapping[str, Any]] = [launch.config for launch in launches if launch.kind != "evaluator"]
-    data = declared_data(run.data, own[-1]) if own else None
+    config: Mapping[str, Any] = next((launch.config for launch in reversed(launches) if launch.kind != "evaluator"), {})
+    data = declared_data(run.data, config)
     starts = trainer_starts(launches, rows)
     settings = settings_of(settings_in_force(session, run))
     found = find(RunView({}, {}, {}, starts, rows=rows, data=data, settings=settings))

@@ -77,12 +77,11 @@ def number(text: str) -> float | None:
     NaN and infinities in any usual spelling, thousands separators ("1,234.5") and Fortran's exponents ("1.0D+00") are
     read.
     """
-    if "_" in text:
-        return None
+    text = text.strip()
     try:
-        return float(text)  # knows nan, inf, infinity in any case, and white space around them
+        return None if "_" in text else float(text)  # knows nan, inf, infinity in any case
     except ValueError:
-        text = text.strip()
+        pass
     if _THOUSANDS.fullmatch(text):
         return float(text.replace(",", ""))
     fortran = _FORTRAN.fullmatch(text)

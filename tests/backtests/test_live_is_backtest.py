@@ -16,6 +16,7 @@ from service.backtests.timeline import Timeline, stretches, told, what_then
 from service.database.engine import reading, writing
 from service.database.models import DeclaredDeviation, Event, RuleSetting, Run, Segment
 from service.detect.replay import judge_prefixes
+from service.detect.rules import data_stopped
 from service.judgements.bodies import to_body
 from service.judgements.view import ReferenceView, reference_view
 
@@ -53,11 +54,16 @@ def timeline(world: JudgedWorld, run: int) -> Timeline:
 
 def backtested(world: JudgedWorld, run: int, looks: list[int]) -> list[dict[str, Any]]:
     (view,) = timeline(world, run).views
-    return [{j.rule: to_body(j) for j in said} for said in judge_prefixes(view, looks)]
+    return [of_points({j.rule: to_body(j) for j in said}) for said in judge_prefixes(view, looks)]
 
 
 def live(world: JudgedWorld, run: int) -> dict[str, Any]:
-    return {rule: row.body for rule, row in world.judgements(run).items()}
+    return of_points({rule: row.body for rule, row in world.judgements(run).items()})
+
+
+def of_points(bodies: dict[str, Any]) -> dict[str, Any]:
+    """What is judged by points. Whether data still come is told by the clock, of a live run alone."""
+    return {rule: body for rule, body in bodies.items() if rule != data_stopped.RULE}
 
 
 def test_a_stream_judged_in_order_gives_exactly_what_the_backtest_gives(world: JudgedWorld) -> None:
@@ -124,7 +130,7 @@ def test_what_a_rewind_took_back_was_said_before_it(world: JudgedWorld) -> None:
     assert found.notes == ["the training went back 1 time; each part is judged with what was live then"]
     for i, looks in ((0, LOOKS[:12]), (1, LOOKS[4:])):
         replayed = judge_prefixes(found.views[i], looks)
-        assert [{j.rule: to_body(j) for j in one} for one in replayed] == said[i]
+        assert [of_points({j.rule: to_body(j) for j in one}) for one in replayed] == said[i]
 
 
 def test_stretches_and_what_to_do_are_told_of_a_stored_run(world: JudgedWorld) -> None:

@@ -270,16 +270,3 @@ def test_counts_of_a_part(server: WandbServer) -> None:
     with WandbApi("lab", "small", url=server.url, key="") as api:
         page = api.history("aaaa", 0, 1000)
     assert PartCounts(len(page.rows), page.refused, page.other) == PartCounts(999, 0, 2 * 999)
-
-
-def test_what_is_no_row_is_counted_and_what_is_no_wait_is_none(server: WandbServer) -> None:
-    run = server.run("aaaa")
-    assert run is not None
-    run.rows.insert(3, {"_step": 3.5, "x": 1})
-    run.rows.insert(0, {"_step": 2, "big": 10**400, "deep": {"a": {"b": 2}}, "flag": True, "none": None})
-    server.troubles.extend(["408", "nan", "long"])
-    with WandbApi("lab", "small", url=server.url, key="", patience=0.5) as api:
-        page = api.history("aaaa", 0, 10)
-    assert page.refused == 1
-    odd = next(row for row in page.rows if "deep.a.b" in row.values)
-    assert odd.values == {"deep.a.b": 2.0, "flag": 1.0}

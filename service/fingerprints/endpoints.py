@@ -38,7 +38,9 @@ def read_audit(context: ContextDep, run_id: UUID) -> RunAudit:
 def _rows(session: Session, run: Run) -> RowAudit | None:
     rows = FingerprintRepository(session).rows(run.id)
     launches = RunRepository(session).live_segments(run.id)
-    config: Mapping[str, Any] = next((launch.config for launch in reversed(launches) if launch.kind != "evaluator"), {})
+    config: Mapping[str, Any] = next(
+        (launch.config for launch in reversed(launches) if launch.kind != "evaluator"), dict[str, Any]()
+    )
     data = declared_data(run.data, config)
     starts = trainer_starts(launches, rows)
     settings = settings_of(settings_in_force(session, run))

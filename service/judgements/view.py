@@ -140,7 +140,7 @@ def build_view(session: Session, run: Run, kept: KeptRuns | None = None, clock: 
         metrics, launches = kept.series(session, run.id, judged_metrics), kept.segments(session, run.id)
         beside = kept.beside(session, run.id)
     configs: list[Mapping[str, Any]] = [launch.config for launch in launches if launch.kind != "evaluator"]
-    config = configs[-1] if configs else {}
+    config: Mapping[str, Any] = configs[-1] if configs else dict[str, Any]()
     data = declared_data(run.data, config)
     return RunView(
         metrics=metrics,

@@ -41,11 +41,13 @@ Params = Sequence[tuple[str, str | int]]
 
 
 class ClientError(RuntimeError):
-    """The service refused, or did not answer. `status` is 0 where there was no answer."""
+    """The service refused, or did not answer. `status` is 0 where there was no answer; `wait` is how many seconds the
+    service asks to wait."""
 
-    def __init__(self, status: int, detail: str) -> None:
+    def __init__(self, status: int, detail: str, wait: float = 0.0) -> None:
         super().__init__(detail)
         self.status = status
+        self.wait = wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +256,7 @@ class Client:
             except ClientError as error:
                 if failures >= self._retries or error.status not in PASSING:
                     raise
-                wait = getattr(error, "wait", 0.0)
+                wait = error.wait
             except (OSError, http.client.HTTPException) as error:
                 if failures >= self._retries:
                     raise ClientError(0, f"{self.url} does not answer: {error}") from error
@@ -270,8 +272,8 @@ class Client:
             return self._opener.open(request, timeout=timeout)
         except urllib.error.HTTPError as error:
             with error:
-                refused = ClientError(error.code, _detail(error))
-                refused.wait = min(retry_after(error.headers.get("Retry-After")), LONGEST_ASKED)  # type: ignore[attr-defined]
+                wait = min(retry_after(error.headers.get("Retry-After")), LONGEST_ASKED)
+                refused = ClientError(error.code, _detail(error), wait)
             raise refused from None
 
 

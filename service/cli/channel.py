@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
 from service.channels.names import KindName, SeverityName
-from service.cli.opening import database_trouble, open_context, read_settings
+from service.cli.opening import read_settings, service_context
 from service.cli.output import fail, make_table, plain_console
 
 if TYPE_CHECKING:
@@ -132,24 +131,8 @@ def remove(name: Name, database_url: Url = None) -> None:
     typer.echo(f"Channel {name} is removed.")
 
 
-@contextmanager
-def _context(database_url: str | None, allow_private: bool | None = None) -> Generator[Context]:
-    from pydantic import ValidationError
-
-    from service.errors import ProblemError
-
-    settings = read_settings(database_url=database_url, allow_private_channels=allow_private)
-    context = open_context(settings)
-    try:
-        with database_trouble(settings.database_url):
-            yield context
-    except ProblemError as error:
-        fail(error.detail.removeprefix("body."))
-    except ValidationError as error:
-        first = error.errors()[0]
-        fail(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
-    finally:
-        context.engine.dispose()
+def _context(database_url: str | None, allow_private: bool | None = None) -> AbstractContextManager[Context]:
+    return service_context(read_settings(database_url=database_url, allow_private_channels=allow_private))
 
 
 def _id(context: Context, name: str) -> UUID:

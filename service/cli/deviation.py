@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, cast
 from uuid import UUID
 
 import typer
 
-from service.cli.judging import By, Run, Url, judging_context, moment_in_words, run_uuid, speaker
+from service.cli.judging import By, Run, Url, given_time, judging_context, moment_in_words, run_uuid, speaker
 from service.cli.output import fail, make_table, plain_console
 
 EXAMPLE_ADD = (
@@ -42,7 +41,7 @@ def add(
         uuid = run_uuid(context, run)
         body = NewDeviation(
             text=text, item=cast("Any", item), budgets=_budgets(budget), from_step=from_step, from_tokens=from_tokens,
-            end_step=until_step, end_tokens=until_tokens, end_at=_time(until), by=speaker(by),
+            end_step=until_step, end_tokens=until_tokens, end_at=given_time("--until", until), by=speaker(by),
         )  # fmt: skip
         made = declare_deviation(context, uuid, body)
     typer.echo(f"Declared as {made.id}; {made.state} at the run's newest step.")
@@ -107,15 +106,3 @@ def _budgets(entries: list[str]) -> dict[str, float]:
         if not equals or not metric:
             fail(f"--budget {entry!r}: write METRIC=VALUE with a sign, for example train/ce_loss=-0.02.")
     return found
-
-
-def _time(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        fail(f"--until: {text!r} is no time; write 2026-12-01T08:00:00Z.")
-    if at.tzinfo is None:
-        fail(f"--until: {text!r} has no time zone; write 2026-12-01T08:00:00Z.")
-    return at

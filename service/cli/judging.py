@@ -5,17 +5,16 @@ from __future__ import annotations
 import getpass
 from collections.abc import Generator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
-from service.cli.opening import database_trouble, open_context, read_settings
+from service.cli.opening import read_settings, service_context
 from service.cli.output import fail
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
-
     from service.context import Context
 
 Url = Annotated[str | None, typer.Option("--database-url", help="By default PACENOTE_DATABASE_URL.")]
@@ -26,24 +25,13 @@ Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's id or name.")]
 @contextmanager
 def judging_context(database_url: str | None) -> Generator[Context]:
     """The database, with everything that it or the service refuses as one line and exit 2."""
-    from pydantic import ValidationError
-
     from service.cli.backtesting import BacktestError
-    from service.errors import ProblemError
 
-    settings = read_settings(database_url=database_url)
-    context = open_context(settings)
-    try:
-        with database_trouble(settings.database_url):
+    with service_context(read_settings(database_url=database_url)) as context:
+        try:
             yield context
-    except ProblemError as error:
-        fail(error.detail)
-    except BacktestError as error:
-        fail(str(error))
-    except ValidationError as error:
-        fail(_first(error))
-    finally:
-        context.engine.dispose()
+        except BacktestError as error:
+            fail(str(error))
 
 
 def run_uuid(context: Context, name: str) -> UUID:
@@ -65,13 +53,21 @@ def speaker(by: str | None) -> str:
         return fail("--by: say who you are; this account has no name.")
 
 
+def given_time(option: str, text: str | None) -> datetime | None:
+    """The time that an option gives."""
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        fail(f"{option}: {text!r} is no time; write 2026-12-01T08:00:00Z.")
+    if at.tzinfo is None:
+        fail(f"{option}: {text!r} has no time zone; write 2026-12-01T08:00:00Z.")
+    return at
+
+
 def moment_in_words(at: float) -> str:
     """A time to the minute, in UTC."""
     from service.runs.fields import utc_time
 
     return f"{utc_time(at):%Y-%m-%d %H:%M} UTC"
-
-
-def _first(error: ValidationError) -> str:
-    first = error.errors()[0]
-    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"

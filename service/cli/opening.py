@@ -84,3 +84,23 @@ def open_context(settings: Settings) -> Context:
 
     engine, broker = open_database(settings.database_url), Broker()
     return Context(settings, engine, Committer(engine, broker), broker)
+
+
+@contextmanager
+def service_context(settings: Settings) -> Generator[Context]:
+    """What endpoints need, on the database itself; whatever it or they refuse becomes one line and exit 2."""
+    from pydantic import ValidationError
+
+    from service.errors import ProblemError
+
+    context = open_context(settings)
+    try:
+        with database_trouble(settings.database_url):
+            yield context
+    except ProblemError as error:
+        fail(error.detail.removeprefix("body."))
+    except ValidationError as error:
+        first = error.errors()[0]
+        fail(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
+    finally:
+        context.engine.dispose()

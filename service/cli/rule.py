@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli.judging import By, Run, Url, judging_context, moment_in_words, run_uuid, speaker
+from service.cli.judging import By, Run, Url, given_time, judging_context, moment_in_words, run_uuid, speaker
 from service.cli.output import fail, make_table, plain_console, watching
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def set_(
     if not said:
         fail("Say what to set: --tolerance, --minimum-evidence, --disabled, --mute, … (see --help)")
     if said.get("muted") is not None:
-        said["muted_until"] = _time(muted_until)
+        said["muted_until"] = given_time("--muted-until", muted_until)
     with judging_context(database_url) as context:
         uuid = None if project else run_uuid(context, subject)
         now = read_project_rule(context, subject, rule) if uuid is None else read_run_rule(context, uuid, rule)
@@ -167,18 +166,6 @@ def try_(
         for one in side:
             end = "" if one.to_step is None else f" to {one.to_step:,}"
             typer.echo(f"  {one.rule}: step {one.from_step:,}{end}. {one.judgement['summary']}")
-
-
-def _time(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        fail(f"--muted-until: {text!r} is no time; write 2026-12-01T08:00:00Z.")
-    if at.tzinfo is None:
-        fail(f"--muted-until: {text!r} has no time zone; write 2026-12-01T08:00:00Z.")
-    return at
 
 
 def _print(found: RuleAnswer) -> None:

@@ -13,7 +13,7 @@ from service.compare.signature import TILE, Grid, same_batch_evidence
 from .inputs import Floats, Ints, Series
 from .memory import Memory
 from .sequential import Chart
-from .signals import TURN, Signal
+from .signals import TURN, Signal, across
 
 Sums = tuple[float, float, float, int]  # squares of one and the other, products, pairs
 
@@ -42,12 +42,7 @@ class Paired:
 
     def other(self, begin: int, end: int) -> Floats:
         """The reference's residuals beside points `begin` up to `end`."""
-        cut = len(self.settled)
-        if end <= cut:
-            return self.settled[begin:end]
-        if begin >= cut:
-            return self.open[begin - cut : end - cut]
-        return np.concatenate((self.settled[begin:], self.open[: end - cut]))
+        return across(self.settled, self.open, begin, end)
 
     def evidence(self, begin: int, end: int) -> Floats:
         """Per point the evidence for one batch, in nats."""

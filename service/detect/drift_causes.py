@@ -146,7 +146,7 @@ def _heldout_text(findings: Findings, held: Held) -> Cause | None:
     if held != "together":
         return None
     said = heldout_text.judge(findings)
-    weight: Weight = {"yes": "shown", "no": "ruled out"}.get(said.state, "possible")  # type: ignore[assignment]
+    weight: Weight = "shown" if said.state == "yes" else "ruled out" if said.state == "no" else "possible"
     return Cause(HELDOUT_TEXT, weight, said.summary)
 
 

@@ -20,6 +20,16 @@ TURN = 20.0  # evidence in nats after which a stretch counts as read before, or 
 CHANNELS = (TRAIN, NORM, "train/scored_tokens")  # what a batch leaves its signature in
 
 
+def across(settled: Floats, open: Floats, begin: int, end: int) -> Floats:
+    """Points `begin` up to `end` of `settled` followed by `open`, joined only where they lie in both."""
+    cut = len(settled)
+    if end <= cut:
+        return settled[begin:end]
+    if begin >= cut:
+        return open[begin - cut : end - cut]
+    return np.concatenate((settled[begin:], open[: end - cut]))
+
+
 @dataclass(frozen=True, slots=True)
 class Signal:
     """One metric of a run as standardised residuals on its grid; restarts (`breaks`, points) begin a new local mean.
@@ -34,12 +44,7 @@ class Signal:
 
     def part(self, begin: int, end: int) -> Floats:
         """Residuals of the points from `begin` up to `end`."""
-        cut = len(self.settled)
-        if end <= cut:
-            return self.settled[begin:end]
-        if begin >= cut:
-            return self.open[begin - cut : end - cut]
-        return np.concatenate((self.settled[begin:], self.open[: end - cut]))
+        return across(self.settled, self.open, begin, end)
 
     @property
     def residuals(self) -> Floats:

@@ -3,38 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from uuid import UUID
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from judged_world import TRAIN, JudgedWorld
-from sqlalchemy import Engine
 
-from service.app import create_app
 from service.database.engine import reading
 from service.database.models import Run
 from service.detect.engine import FAMILY_OF_RULE
 from service.judgements.view import reference_view
-from service.settings import Settings
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # nothing here depends on which
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
-
-
-@pytest.fixture
-def world(engine: Engine) -> JudgedWorld:
-    return JudgedWorld(engine)
-
-
-@pytest.fixture
-def client(database_url: str) -> Iterator[TestClient]:
-    with TestClient(
-        create_app(Settings(database_url=database_url, worker=False)), base_url="http://test/api/v1"
-    ) as client:
-        yield client
 
 
 def shifted(world: JudgedWorld, by: float, metric: str = TRAIN, **more: str) -> tuple[int, UUID]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from service.detect.findings import Findings
 from service.detect.inputs import Series
-from service.detect.judgement import Evidence, Judgement
+from service.detect.judgement import Evidence, Judgement, State
 
 RULE = "throughput_changed"
 RATE = "throughput/tokens_per_second_per_device"
@@ -56,7 +56,8 @@ def judge(findings: Findings) -> Judgement:
         Evidence("throughput since", after.rate, "tokens/s/device", f"median of {after.n:,} points"),
     ]
     limit, source = view.limit(RULE, LIMIT, "1 % per device")
-    state, word = "cannot tell", "changed by"
+    state: State = "cannot tell"
+    word = "changed by"
     if abs(value) - half > limit:
         state, word = "yes", "rose by" if value > 0 else "fell by"
     elif abs(value) + half < limit:
@@ -74,7 +75,7 @@ def judge(findings: Findings) -> Judgement:
     return Judgement(
         RULE, state, findings.at_step, summary, onset, at, value, (value - half, value + half), "share", limit,
         source, before.n + after.n, evidence, next_checks=checks if state == "yes" else [],
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
 
 
 def _typical(series: Series, start: int, end: int) -> Typical | None:

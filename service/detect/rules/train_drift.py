@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from service.compare.pairs import SD_PER_LIMIT
-from service.detect.drift_causes import of_drift
+from service.detect.drift_causes import Held, of_drift
 from service.detect.findings import TRAIN, Findings, current_gap, drift_now, left_own_offset
 from service.detect.gaps import SD_PER_TOLERANCE, DriftEpisode, TrainGap
+from service.detect.heldout import Answer
 from service.detect.judgement import Cause, Evidence, Judgement, State
 from service.detect.pair_drift import Moved
 
 RULE = "train_drift"
+HELD_OUT_MOVED: Mapping[Answer, Held] = {"flat": "alone", "follows": "together", "cannot tell": "unknown"}
 MIN_BLOCKS = 2
 # "no" may be said only where the tolerance in force is at most this many tolerances: a drift of two, lasting through
 # 2 % of the reference, is then found in at least three of four runs (simulated, docs/detection.md)
@@ -173,7 +176,7 @@ def _causes(findings: Findings, side: str | None) -> list[Cause]:
         side = train.open.side
     if side != "below":
         return of_drift(findings, "above", "unknown")
-    return of_drift(findings, "below", {"flat": "alone", "follows": "together"}.get(held.answer, "unknown"))  # type: ignore[arg-type]
+    return of_drift(findings, "below", HELD_OUT_MOVED[held.answer])
 
 
 def _visible(findings: Findings, train: TrainGap) -> list[Evidence]:

@@ -6,7 +6,7 @@ import importlib
 import sys
 
 USUAL = ("hooks", "store")
-NAMES = ("hooks", "store", "detect", "signature", "importers")
+NAMES = ("hooks", "store", "detect", "signature", "bank", "importers")
 
 
 def main() -> int:

@@ -79,6 +79,16 @@ def table(folder: Path) -> str:
     return out.getvalue()
 
 
+def summary(made: str) -> str:
+    """Per group, metric and window: pairs, and the root mean square of the healthy gaps by phase, in nats."""
+    rows = pd.read_csv(io.StringIO(made))
+    rows["squares"] = rows["offset"] ** 2 + rows["sd"] ** 2
+    keys = ["group", "metric", "window"]
+    found = rows.groupby([*keys, "phase"])["squares"].mean().pow(0.5).unstack()[["early", "middle", "late"]]
+    found.insert(0, "pairs", rows.groupby(keys)["pair"].nunique())
+    return found.round(4).to_string(na_rep="")
+
+
 def _files(path: Path) -> list[Path]:
     return sorted(p for p in path.iterdir() if p.is_file())
 
@@ -107,6 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     made = table(options.folder)
     pair_count = len({tuple(line.split(",")[:2]) for line in made.splitlines()[1:]})
+    print(summary(made))
     if options.write:
         TABLE.write_text(made, "utf-8")
         print(f"{TABLE.name}: {pair_count} pairs, {made.count(chr(10)) - 1} statistics")

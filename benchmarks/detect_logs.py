@@ -1,13 +1,14 @@
-"""The alert rules on public training logs: `python -m benchmarks.detect_logs FOLDER`, one line per expectation.
+"""The alert rules on public training logs: `python -m benchmarks.detect_logs FOLDER`, one line for each log.
 
-FOLDER holds the logs as their index names them. Each healthy run is judged against another one of its folder, with two
-more as siblings where there are as many; what must be found was made by lowering a real run's train loss, or is a small
-model that read its text over and over.
+FOLDER holds the logs as its INDEX.tsv names them; every entry of that index gets one line. Each healthy run is judged
+against another one of its folder, with two more as siblings where there are as many; what must be found was made by
+lowering a real run's train loss, or is a small model that read its text over and over. What is not judged is imported.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.detect_table import Row, console, show
 from service.detect.engine import evaluate
 from service.detect.inputs import RunView, Segment, Series
+from service.importers.folders import find
+from service.importers.job import Options, look
+from service.importers.rows import LogError
 
 Log = Mapping[str, Series]
 TRAIN, HELD = "train/ce_loss", "heldout/own/ce_loss"
@@ -49,6 +54,7 @@ class Answer:
     """Rules that said yes about one log, and whether that is as expected."""
 
     what: str
+    file: str  # as the index names it
     yes: tuple[str, ...]
     good: bool
 
@@ -106,24 +112,27 @@ def answers(folder: Path) -> list[Answer]:
             others = [other for k, (_, other) in enumerate(logs) if k != i]
             if others:
                 said = judge(log, others[0], others[1:4] if len(others) > 2 else ())
-                out.append(Answer(f"{HEALTHY}/{group.name}/{path.name}", said, "train_only_drift" not in said))
+                name = str(path.relative_to(folder))
+                out.append(Answer(name, name, said, "train_only_drift" not in said))
     for runs, reference in QUIET_PAIRS:
         base = read(_files(folder / reference)[0])
         for path in _files(folder / runs):
             if path != _files(folder / reference)[0]:
                 said = judge(read(path), base)
-                out.append(Answer(f"{path.relative_to(folder)} against its reference", said,
-                                  "train_only_drift" not in said))  # fmt: skip
+                name = str(path.relative_to(folder))
+                out.append(Answer(f"{name} against its reference", name, said, "train_only_drift" not in said))
     healthy = [read(p) for p in _files(folder / HEALTHY / "mn_valueembed_124m")]
     for path in _files(folder / "b_repetition/DERIVED_incident_like"):
         for k in (0, 1, 2):
             others = [log for j, log in enumerate(healthy) if j != k][-3:]
             said = judge(read(path), healthy[k], others)
-            out.append(Answer(f"{path.name} against healthy run {k}", said, "train_only_drift" in said))
+            name = str(path.relative_to(folder))
+            out.append(Answer(f"{name} against healthy run {k}", name, said, "train_only_drift" in said))
     for name in MEMORIZES_ALONE:
         for path in _files(folder / name):
             said = judge(read(path), {})
-            out.append(Answer(f"{path.relative_to(folder)} without reference", said, "train_only_drift" in said))
+            file = str(path.relative_to(folder))
+            out.append(Answer(f"{file} without reference", file, said, "train_only_drift" in said))
     return out
 
 
@@ -131,17 +140,60 @@ def _files(path: Path) -> list[Path]:
     return [path] if path.is_file() else sorted(p for p in path.iterdir() if p.is_file())
 
 
+def imported(path: Path) -> tuple[bool, str]:
+    """Whether the importers read a log, and what they found in it or why they refuse it."""
+    try:
+        found = [look(group, Options("bench", tokens_per_step=524_288)) for group in find(path).groups]
+    except LogError as error:
+        return False, f"refused: {str(error).removeprefix(str(path)).lstrip(': ')}"
+    parts: list[str] = []
+    for preview in found:
+        refused = ", ".join(f"{n:,} {why}" for why, n in preview.account.refused.most_common(2))
+        notes = "".join(f"; {note}" for note in preview.account.notes[:2])
+        parts.append(
+            f"{preview.group.format.name}, {preview.survey.points:,} values"
+            + (f"; refused: {refused}" if refused else "")
+            + notes
+        )
+    return True, "; ".join(parts)
+
+
+def by_index(folder: Path) -> list[Row]:
+    """Every entry of the folder's INDEX.tsv: what it expects, and what the engine and the importers say."""
+    judged: dict[str, list[Answer]] = {}
+    for answer in answers(folder):
+        judged.setdefault(answer.file, []).append(answer)
+    rows: list[Row] = []
+    with (folder / "INDEX.tsv").open(newline="") as file:
+        for entry in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
+            rows.append(_entry(folder, entry["file"], entry["expected"], judged.get(entry["file"], [])))
+    return rows
+
+
+def _entry(folder: Path, name: str, expected: str, judged: Sequence[Answer]) -> Row:
+    kind = name.split("/")[0][:1]
+    if judged:
+        said = sorted({", ".join(a.yes) or "quiet" for a in judged})
+        return Row(name, expected, f"{len(judged)} judged: {' | '.join(said)}", "", all(a.good for a in judged))
+    good, told = imported(folder / name)
+    if kind in "abc":
+        log = read(folder / name)
+        yes = judge(log, {}) if log else ()
+        good = good and "train_only_drift" not in yes
+        told = f"{', '.join(yes) or 'nothing said'}; {told}"
+    if kind == "f":
+        good = good or told.startswith("refused: ")
+    return Row(name, expected, told, "", good)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print one line per log; 1 if one is not as expected."""
     parser = argparse.ArgumentParser(prog="benchmarks detect_logs", description="The alert rules on public logs.")
     parser.add_argument("folder", type=Path)
-    said = answers(parser.parse_args(argv).folder)
-    for answer in said:
-        print(
-            f"{'as expected' if answer.good else 'NOT EXPECTED':<13} {answer.what}: {', '.join(answer.yes) or 'quiet'}"
-        )
-    wrong = sum(not a.good for a in said)
-    print(f"{len(said) - wrong} of {len(said)} as expected")
+    rows = by_index(parser.parse_args(argv).folder)
+    show(console(), "Public logs", rows)
+    wrong = sum(not row.met for row in rows)
+    print(f"{len(rows) - wrong} of {len(rows)} as expected")
     return 1 if wrong else 0
 
 

@@ -21,11 +21,10 @@ from benchmarks.detect_runs import (
     STEPS,
     TOLERANCE,
     Floats,
-    line,
-    quantiles,
     rng_of,
     wander,
 )  # fmt: skip
+from benchmarks.detect_table import Row, quantiles
 from service.compare.align import Level, align, level
 from service.compare.gap import Blocks, block_gaps
 from service.detect.cache import LevelCache
@@ -42,13 +41,6 @@ ORDER_RULES = ("data_order", "replayed_batches")
 EVERY = 25  # steps between the logged points of the simulated run beside the thinned reference
 
 
-def table(part: int) -> None:
-    """Print these rows."""
-    visible(60 // part * 2)
-    full_resolution(max(20 // part, 4))
-    cost()
-
-
 def shipped() -> Series:
     """The train loss of the shipped `olmo3-7b` reference."""
     rows = pd.read_csv(SHIPPED)
@@ -57,22 +49,25 @@ def shipped() -> Series:
     return Series(steps, steps * PER_STEP, rows["value"].to_numpy("float64"))
 
 
-def visible(count: int) -> None:
-    """The stated smallest gaps against those that simulated runs beside simulated references of the same steps need."""
+WINDOWS = (*range(0, 50, 5), 49)
+
+
+def needed_gaps(first: int, last: int) -> Floats:
+    """The smallest gaps that runs number `first` to `last` - 1 need, (runs, windows), each beside a reference that is
+    simulated at the shipped one's steps."""
     real = shipped()
     late = real.steps > 2_000
     fit = np.polynomial.Polynomial.fit(np.log(real.steps[late]), real.values[late], 10)
 
-    def truth(steps: Floats | np.ndarray[tuple[int], np.dtype[np.int64]]) -> Floats:
+    def truth(steps: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Floats:
         return np.asarray(fit(np.log(np.maximum(steps, 2_000))), np.float64)
 
     stated = visible_gaps(level(real, "noisy"), DECLARED, PER_STEP)
     assert stated is not None
-    windows = [*range(0, 50, 5), 49]
     at = np.arange(EVERY, STEPS, EVERY)
-    needed = np.zeros((count, len(windows)))
-    for run_number in range(count):
-        rng = rng_of(13, run_number, "visible")
+    needed = np.zeros((last - first, len(WINDOWS)))
+    for row, number in enumerate(range(first, last)):
+        rng = rng_of(13, number, "visible")
         reference = level(
             Series(real.steps, real.tokens, truth(real.steps) + rng.normal(0.0, NOISE, len(real))), "noisy"
         )
@@ -81,16 +76,27 @@ def visible(count: int) -> None:
         blocks = block_gaps(align(run, reference), BLOCK)
         blocks = replace(blocks, mean=blocks.mean + wander(rng, TOLERANCE / 3.75)[: len(blocks)])
         place = place_of(blocks, reference.points)
-        for k, window in enumerate(windows):
+        for k, window in enumerate(WINDOWS):
             inside = (place > stated.start[window]) & (place <= stated.end[window])
-            needed[run_number, k] = least_gap(blocks, inside, reference)
-    for k, window in enumerate(windows):
+            needed[row, k] = least_gap(blocks, inside, reference)
+    return needed
+
+
+def visible_rows(parts: Sequence[Floats]) -> list[Row]:
+    """The smallest gaps that are stated beside the shipped reference, against those that simulated runs need."""
+    stated = visible_gaps(level(shipped(), "noisy"), DECLARED, PER_STEP)
+    assert stated is not None
+    needed = np.concatenate(parts)
+    rows: list[Row] = []
+    for k, window in enumerate(WINDOWS):
         found = float(np.median(needed[:, k]))
-        line(
+        ratio = stated.half[window] / found
+        rows.append(Row(
             f"shipped reference, {stated.start[window]:.0%} to {stated.end[window]:.0%}: smallest gap",
-            "right within 20 %", f"{stated.half[window]:.4f} stated, {found:.4f} simulated",
-            f"ratio {stated.half[window] / found:.2f}; {stated.points[window]} points",
-        )  # fmt: skip
+            "right within 20 %", f"{stated.half[window]:.4f} stated, {found:.4f} simulated, ratio {ratio:.2f}",
+            f"{stated.points[window]} reference points", abs(ratio - 1.0) <= 0.2,
+        ))  # fmt: skip
+    return rows
 
 
 def least_gap(blocks: Blocks, inside: np.ndarray[tuple[int], np.dtype[np.bool_]], reference: Level) -> float:
@@ -106,11 +112,12 @@ def least_gap(blocks: Blocks, inside: np.ndarray[tuple[int], np.dtype[np.bool_]]
     return high
 
 
-def full_resolution(count: int) -> None:
-    """Runs of 1.41M single steps: are their judgements those of the block statistics?"""
-    alarms, delays, missed = 0, list[float](), 0
+def full_resolution(first: int, last: int) -> tuple[int, list[float]]:
+    """Runs number `first` to `last` - 1 of 1.41M single steps: healthy alarms, and per drift of 0.03 nats that is found
+    the % of the run until then."""
+    alarms, delays = 0, list[float]()
     steps = np.arange(1, STEPS + 1)
-    for i in range(count):
+    for i in range(first, last):
         rng = rng_of(14, i, "full")
         reference = Series(steps, steps * PER_STEP, rng.normal(2.0, NOISE, STEPS))
         slow = np.repeat(wander(rng, TOLERANCE / 3.75), BLOCK)
@@ -129,14 +136,22 @@ def full_resolution(count: int) -> None:
         sunk = [alarm for side, alarm in judged(values - 0.03 * (steps > at)) if side == "below"]
         if sunk:
             delays.append(100.0 * (LAST[min(sunk)] - at) / STEPS)
-        else:
-            missed += 1
-    line("full resolution, a third each without and with offset", "as by blocks", f"{alarms} in {count}")
-    line("  … drift of 0.03 nats: % of the run, median / max", "100 %; ≤ 0.2 / ≤ 2",
-         f"{count - missed} of {count}: {quantiles(delays, 50, 100)}")  # fmt: skip
+    return alarms, delays
 
 
-def cost() -> None:
+def full_rows(parts: Sequence[tuple[int, list[float]]], count: int) -> list[Row]:
+    """The rows of all parts together."""
+    alarms, delays = sum(a for a, _ in parts), [d for _, more in parts for d in more]
+    good = len(delays) == count and max(delays) <= 2.0 and float(np.median(delays)) <= 0.2
+    return [
+        Row("full resolution, a third each without and with offset: drift", "as by blocks", f"{alarms} of {count}", "",
+            alarms == 0),
+        Row("  drift of 0.03 nats: found; % of the run, median / p95 / max", "as by blocks",
+            f"{len(delays)} of {count}: {quantiles(delays, 50, 95, 100)}", "", good),
+    ]  # fmt: skip
+
+
+def cost() -> list[Row]:
     """CPU time of this process, so that other work on the machine does not count."""
     rng = rng_of(9, 0, "cost")
     steps = np.arange(1, STEPS + 1)
@@ -169,19 +184,24 @@ def cost() -> None:
     def drift() -> None:
         judge_blocks(block_gaps(align(view.metrics[TRAIN], base), BLOCK), DECLARED, tokens)
 
+    rows: list[Row] = []
     backtest = min(cpu(drift) for _ in range(3)) / BLOCKS
-    line("cost, backtest of the drift charts", "≤ 0.1 ms per block", f"{backtest * 1e3:.3f} ms per block")
+    took = f"{backtest * 1e3:.3f} ms per block"
+    rows.append(Row("cost, backtest of the drift charts", "≤ 0.1 ms per block", took, "", backtest <= 1e-4))
     shared = [prefix(view, STEPS - BLOCK * k) for k in range(20, 0, -1)]
     copied = [replace(v, metrics={m: Series(s.steps.copy(), s.tokens.copy(), s.values.copy())
                                   for m, s in v.metrics.items()}) for v in shared[:6]]  # fmt: skip
     quick = [rule for rule in RULES if rule.name not in ORDER_RULES]
     for which, rules in (("all rules", RULES), ("without the two on batch order", quick)):
         spent = min(cpu(lambda rules=rules: again(rules)) for _ in range(3))
-        line(f"cost, 1.4M steps from arrays: {which}", "≤ 0.3 s", f"{spent:.3f} s")
+        rows.append(Row(f"cost, 1.4M steps from arrays: {which}", "≤ 0.3 s", f"{spent:.3f} s", "", spent <= 0.3))
         for name, views in (("the same arrays, longer", shared), ("other arrays that begin alike", copied)):
             judge(views[0], rules)
             spent = cpu(lambda views=views, rules=rules: [judge(v, rules) for v in views[1:]]) / (len(views) - 1)
-            line(f"  … one block more, {name}", "≤ 1 ms per block", f"{spent * 1e3:.2f} ms")
+            rows.append(
+                Row(f"  one block more, {name}", "≤ 1 ms per block", f"{spent * 1e3:.2f} ms", "", spent <= 1e-3)
+            )
+    return rows
 
 
 def cpu(call: Callable[[], object]) -> float:

@@ -18,10 +18,10 @@ from benchmarks.detect_runs import (
     Floats,
     Run,
     as_of,
-    line,
     rng_of,
     simulate,
 )  # fmt: skip
+from benchmarks.detect_table import Row, quantiles
 from service.detect.cache import LevelCache
 from service.detect.findings import TRAIN, Findings
 from service.detect.inputs import RunView, Segment, Series, Tolerance
@@ -40,7 +40,8 @@ def findings(run: Run, blocks: int, reference: Series, cache: LevelCache) -> Fin
     held = Series(steps, steps * PER_STEP, run.held[known])
     flat = Series(run.held_steps, run.held_steps * PER_STEP, np.zeros(len(run.held_steps)))
     at = LAST[:blocks].astype(np.int64)
-    train = Series(at, at * PER_STEP, np.interp(at, reference.steps, reference.values))
+    noise = np.random.default_rng(0).normal(0.0, 0.0255, len(at))  # batches of its own
+    train = Series(at, at * PER_STEP, np.interp(at, reference.steps, reference.values) + noise)
     view = RunView(
         {TRAIN: train, HELD: held}, {TRAIN: reference, HELD: flat}, {TRAIN: DECLARED, HELD: DECLARED_HELD},
         [Segment(0, 0.0, 1), *(Segment(s, 1.0, 1) for s in RESTARTS if s < LAST[blocks - 1])], heldout=HELD,
@@ -65,36 +66,60 @@ def said(run: Run, looks: Sequence[int], reference: Series, cache: LevelCache) -
     return yes
 
 
-def table(part: int) -> None:
-    """Print the rules' rows, a tenth of the runs with `part` = 10."""
+FAULTS = (
+    (heldout_regression.RULE, 0.03, 1.0),
+    (improvement.RULE, -0.05, 0.9),
+    (evaluation_changed.RULE, 0.0, 0.05),
+    (definition_changed.RULE, 0.05, 0.0),
+)
+
+
+def quiet(first: int, last: int) -> dict[str, int]:
+    """Of the healthy runs number `first` to `last` - 1, how many each rule says yes about, asked at ten places."""
     reference, cache = curve(), LevelCache()
     looks = [max(int(share * BLOCKS), 30) for share in LOOKS]
-    count = 1000 // part
     alarms = dict.fromkeys((rule.RULE for rule in RULES), 0)
     conditions = CONDITIONS + OFFSETS
-    for i in range(count):
+    for i in range(first, last):
         condition = conditions[i % len(conditions)]
         for name in said(simulate(rng_of(11, i, condition), condition), looks, reference, cache):
             alarms[name] += 1
-    for name, alarm in alarms.items():
-        line(f"healthy, 35 restarts, asked at 10 places: {name}", "0 in 1,000", f"{alarm} in {count}")
-    faults: tuple[tuple[str, float, float], ...] = (
-        (heldout_regression.RULE, 0.03, 1.0), (improvement.RULE, -0.05, 0.9),
-        (evaluation_changed.RULE, 0.0, 0.05), (definition_changed.RULE, 0.05, 0.0),
-    )  # fmt: skip
-    for name, train, held in faults:
-        found = others = 0
-        few = max(100 // part, 20)
-        for i in range(few):
+    return alarms
+
+
+def quiet_rows(parts: Sequence[dict[str, int]], count: int) -> list[Row]:
+    """The rows of all parts together."""
+    return [
+        Row(f"healthy, 35 restarts, asked at ten places: {name}", "0 in 1,000",
+            f"{sum(part[name] for part in parts)} of {count}", "", not any(part[name] for part in parts))
+        for name in parts[0]
+    ]  # fmt: skip
+
+
+def faults(count: int) -> list[Row]:
+    """What each of these rules is there to find: found, and after how much of the run."""
+    reference, cache = curve(), LevelCache()
+    rows: list[Row] = []
+    for name, train, held in FAULTS:
+        delays: list[float] = []
+        others = 0
+        for i in range(count):
             at = int(np.searchsorted(LAST, RESTARTS[3 + i % 28])) + 1
             step = np.where(np.arange(BLOCKS) >= at, 1.0, 0.0)
             run = shifted(simulate(rng_of(12, i, name), "white", train * step, 0.0 if train == 0.0 else held),
                           held if train == 0.0 else 0.0, at)  # fmt: skip
-            yes = said(run, [min(at + 60, BLOCKS), BLOCKS], reference, cache)
-            found += name in yes
+            yes: set[str] = set()
+            for blocks in range(at + 4, min(at + 61, BLOCKS + 1), 4):
+                yes |= said(run, [blocks], reference, cache)
+                if name in yes:
+                    delays.append(100.0 * (blocks - at) / BLOCKS)
+                    break
             others += bool(yes - {name})
-        what = f"train {train:+.2f}, held-out {held if train == 0.0 else train * held:+.3f} at a restart"
-        line(f"{what}: {name}", "≥ 99 %", f"{found} in {few}", f"another of these rules as well: {others}")
+        what = f"train {train:+.2f}, held-out {held if train == 0.0 else train * held:+.3f} at a restart: {name}"
+        rows.append(Row(f"{what}; % of the run, median / p95", "≥ 99 %",
+                        f"{len(delays)} of {count}: {quantiles(delays, 50, 95)}; another rule as well {others}", "",
+                        len(delays) >= 0.99 * count))  # fmt: skip
+    return rows
 
 
 def shifted(run: Run, size: float, at: int) -> Run:

@@ -1,22 +1,25 @@
 """How fast logs are imported, and in how much memory: `python -m benchmarks.importers [--points N] [--large]`.
 
 Each file holds the same numbers, drawn with a fixed seed: ten metrics a step. Each is imported in a process of its own,
-so that its peak memory is its own. `--large` reads a CSV file of 5 GB besides. Where trackio is installed, its own CSV
-importer is run on the same file.
+so that its peak memory is its own. `--large` also imports files of 1 and 5 GB: peak memory must not grow with them.
+Where trackio and MLflow are installed (the environment of `make test-peers`), they stand beside in the same run.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
+import io
+import itertools
 import json
-import os
 import resource
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,8 +27,10 @@ from typing import Any
 import numpy as np
 
 METRICS = 10
-LARGE_BYTES = 5 * 1000**3
+MOST_MEMORY = 300.0  # MiB, whatever the size
 TARGET = 1_000_000  # points a second, from CSV and Parquet
+FASTER = 3.0  # than each peer
+MLFLOW_POINTS = 100_000
 
 
 def write_csv(path: Path, rows: int) -> None:
@@ -92,6 +97,34 @@ def _varint(number: int) -> bytes:
     return bytes([*made, number])
 
 
+def write_large_csv(path: Path, size: int) -> None:
+    """About `size` bytes of a wide table with values of 17 digits, as trackers export them."""
+    pa, pa_csv = import_module("pyarrow"), import_module("pyarrow.csv")
+    names = ["loss", *(f"metric_{place}" for place in range(1, METRICS))]
+    with path.open("wb") as file:
+        for start, values in _large():
+            table = {"step": np.arange(start, start + len(values))} | dict(zip(names, values.T, strict=True))
+            pa_csv.write_csv(pa.table(table), file, pa_csv.WriteOptions(include_header=start == 1))
+            if file.tell() >= size:
+                return
+
+
+def write_large_json_lines(path: Path, size: int) -> None:
+    """The same as objects."""
+    form = '{"_step": %d, "loss": %r' + "".join(f', "metric_{place}": %r' for place in range(1, METRICS)) + "}\n"
+    with path.open("w") as file:
+        for start, values in _large():
+            file.write("".join([form % (step, *row) for step, row in enumerate(values.tolist(), start)]))
+            if file.tell() >= size:
+                return
+
+
+def _large() -> Iterator[tuple[int, Any]]:
+    rng = np.random.default_rng(1)
+    for start in itertools.count(1, 50_000):
+        yield start, rng.normal(3, 0.03, (50_000, METRICS))
+
+
 WRITERS: dict[str, tuple[str, Callable[[Path, int], None]]] = {
     "csv": ("log.csv", write_csv),
     "parquet": ("log.parquet", write_parquet),
@@ -133,14 +166,61 @@ def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def run_trackio(path: Path) -> float:
-    """Seconds of trackio's own importer."""
-    trackio: Any = import_module("trackio")
+def trackio_csv(path: Path) -> float:
+    """Points a second of trackio's own CSV importer, on the same file."""
+    return _by_trackio(path, "import_csv")
+
+
+def trackio_events(path: Path) -> float:
+    """Points a second of trackio's own importer of event files, on the same file."""
+    return _by_trackio(path.parent, "import_tf_events")
+
+
+def _by_trackio(path: Path, importer: str) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["TRACKIO_DIR"] = folder
+        trackio: Any = import_module("trackio")
+        for module in ("trackio.sqlite_storage", "trackio.utils"):  # each has its copy of where databases are
+            import_module(module).TRACKIO_DIR = Path(folder)
         began = time.perf_counter()
-        trackio.import_csv(str(path), project="bench", name="run", force=True)
-        return time.perf_counter() - began
+        with contextlib.redirect_stdout(io.StringIO()):
+            getattr(trackio, importer)(path, "bench", name="run", force=True)
+        seconds = time.perf_counter() - began
+        (stored,) = Path(folder).glob("*.db")
+        with contextlib.closing(sqlite3.connect(stored)) as database:
+            rows = [json.loads(text) for (text,) in database.execute("SELECT metrics FROM metrics")]
+    return sum(len(row) for row in rows) / seconds
+
+
+def mlflow_batches(path: Path) -> float:
+    """Points a second of MLflow's way in for many values: batches of 1,000 into its SQLite store, from the same table.
+
+    MLflow has no importer of files; the table is read before its time begins, and MLFLOW_POINTS of it are enough.
+    """
+    mlflow: Any = import_module("mlflow")
+    table: Any = import_module("pyarrow.csv").read_csv(path).slice(0, MLFLOW_POINTS // METRICS).to_pydict()
+    steps = table.pop("step")
+    metrics = [
+        mlflow.entities.Metric(name, value, 1_700_000_000_000, step)
+        for name, values in table.items()
+        for step, value in zip(steps, values, strict=True)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
+        run = client.create_run(client.create_experiment("bench")).info.run_id
+        began = time.perf_counter()
+        for start in range(0, len(metrics), 1000):
+            client.log_batch(run, metrics=metrics[start : start + 1000])
+        return len(metrics) / (time.perf_counter() - began)
+
+
+# What stands beside a format, where it is installed: package, what it is, points a second on the same file.
+PEERS: dict[str, list[tuple[str, str, Callable[[Path], float]]]] = {
+    "csv": [
+        ("trackio", "trackio import csv", trackio_csv),
+        ("mlflow", "MLflow's log_batch", mlflow_batches),
+    ],
+    "tensorboard": [("trackio", "trackio import tf_events", trackio_events)],
+}
 
 
 def measured(path: Path) -> dict[str, Any]:
@@ -151,10 +231,11 @@ def measured(path: Path) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print one line per format; 1 if CSV or Parquet is slower than the target."""
+    """Print one line per format, with peers below; 1 if CSV, Parquet or the distance to a peer is below its target."""
     parser = argparse.ArgumentParser(prog="benchmarks.importers", description=__doc__)
     parser.add_argument("--points", type=int, default=2_000_000)
-    parser.add_argument("--large", action="store_true")
+    parser.add_argument("--large", action="store_true", help="also files of --gigabytes, for the memory they take")
+    parser.add_argument("--gigabytes", type=float, nargs="+", default=[1.0, 5.0])
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.one is not None:
@@ -167,15 +248,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
             write(path, given.points // METRICS)
             rate = _print(name, path, measured(path))
             slow |= name in ("csv", "parquet") and rate < TARGET
-            if name == "csv" and importlib.util.find_spec("trackio") is not None:
-                print(f"{'':12} trackio's own importer of the same file: {run_trackio(path):.2f} s")
+            for package, title, peer in PEERS.get(name, []):
+                if importlib.util.find_spec(package) is not None:
+                    theirs = peer(path)
+                    print(f"{'':12} {title}: {theirs:,.0f} points/s; this is {rate / theirs:,.1f} times as fast")
+                    slow |= rate < FASTER * theirs
             path.unlink()
-        if given.large:
-            path = Path(folder) / "large.csv"
-            write_csv(path, 100_000)
-            write_csv(path, LARGE_BYTES * 100_000 // path.stat().st_size)
-            _print("5 GB of CSV", path, measured(path))
-    return int(slow)
+    return int(slow) or (large(given.gigabytes) if given.large else 0)
+
+
+def large(gigabytes: Sequence[float]) -> int:
+    """Peak memory for files of these sizes; 1 if one of them takes more than MOST_MEMORY."""
+    most = 0.0
+    for kind, write in (("large.csv", write_large_csv), ("large.jsonl", write_large_json_lines)):
+        for size in gigabytes:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / kind
+                write(path, int(size * 1000**3))
+                found = measured(path)
+                _print(kind, path, found)
+                most = max(most, found["mib"])
+    return int(most > MOST_MEMORY)
 
 
 def _print(name: str, path: Path, found: dict[str, Any]) -> float:

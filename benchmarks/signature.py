@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from benchmarks.detect_table import Row
 from service.compare.pairs import paired_gap
 from service.compare.signature import residuals
 from service.detect import batches, order
@@ -99,8 +100,14 @@ def noise_like_7b(rng: np.random.Generator, n: int, kind: str) -> Floats:
     return out
 
 
-def line(what: str, bar: str, measured: str) -> None:
-    print(f"{what:<78} {bar:<26} {measured}", flush=True)
+ROWS: list[Row] = []  # of this process, in order
+
+
+def line(what: str, bar: str, measured: str, met: bool | None = None) -> None:
+    """One more row, and print it."""
+    ROWS.append(Row(what, bar, measured, "", met))
+    mark = "" if met is None else "  met" if met else "  MISSED"
+    print(f"{what:<78} {bar:<26} {measured}{mark}", flush=True)
 
 
 def quantiles(values: Sequence[float], *at: float) -> str:
@@ -123,7 +130,7 @@ def healthy_restarts(count: int) -> None:
             assert found is not None
             wrong += len(found.replays)
             looked += found.restarts
-        line(f"healthy restarts, 7B-like, {kind}: replays said", "0 in 1,000", f"{wrong} in {looked}")
+        line(f"healthy restarts, 7B-like, {kind}: replays said", "0 in 1,000", f"{wrong} in {looked}", wrong == 0)
     steps, runs = reruns()
     wrong = looked = 0
     for i in range(count // 10):
@@ -133,7 +140,7 @@ def healthy_restarts(count: int) -> None:
         assert found is not None
         wrong += len(found.replays)
         looked += found.restarts
-    line("healthy restarts, real 124M losses: replays said", "0 in 1,000", f"{wrong} in {looked}")
+    line("healthy restarts, real 124M losses: replays said", "0 in 1,000", f"{wrong} in {looked}", wrong == 0)
 
 
 def replays(count: int) -> None:
@@ -150,7 +157,8 @@ def replays(count: int) -> None:
         run[n:] -= MEMORIZED * rng.uniform(0.5, 1.5)
         wrong += _score(view(series(steps, run), None, [n]), n, lag, delays)
     line("replay after a restart, 7B-like: steps to alert, median / max", "<= 64, all with its lag",
-         f"{len(delays)} of {count}, {wrong} wrong: {quantiles(delays, 50, 100)}")  # fmt: skip
+         f"{len(delays)} of {count}, {wrong} wrong: {quantiles(delays, 50, 100)}",
+         len(delays) == count and max(delays) <= 64 and not wrong)  # fmt: skip
     steps, runs = reruns()
     delays, wrong = [], 0
     for i in range(count):
@@ -165,12 +173,14 @@ def replays(count: int) -> None:
         run[restart:] = smooth[restart : restart + after] + easy[restart - lag : restart - lag + after] - MEMORIZED
         wrong += _score(view(series(steps[: len(run)], run), None, [restart]), restart, lag, delays)
     line("replay after a restart, real 124M residuals: steps to alert, median / max", "<= 64, all with its lag",
-         f"{len(delays)} of {count}, {wrong} wrong: {quantiles(delays, 50, 100)}")  # fmt: skip
+         f"{len(delays)} of {count}, {wrong} wrong: {quantiles(delays, 50, 100)}",
+         len(delays) == count and max(delays) <= 64 and not wrong)  # fmt: skip
     found = batches.find_replays(view(lab_run("lab_replays"), None, [220]))
     assert found is not None
     one = found.replays[0] if found.replays else None
     line("a real replay, lab's model, 100 steps back: steps to alert; lag", "<= 64; 100",
-         f"{one.known_at - 220}; {one.lag} (correlation {one.match.r:.3f})" if one else "missed")  # fmt: skip
+         f"{one.known_at - 220}; {one.lag} (correlation {one.match.r:.3f})" if one else "missed",
+         one is not None and one.lag == 100 and one.known_at - 220 <= 64)  # fmt: skip
 
 
 def _score(run: RunView, restart: int, lag: int, delays: list[float]) -> int:
@@ -209,7 +219,7 @@ def identity(count: int) -> None:
         order.find(view(series(steps, a), {TRAIN: series(steps, b)})).answer
         for i, a in enumerate(runs) for j, b in enumerate(runs) if i != j
     )  # fmt: skip
-    line("order of real reruns, every pair", "100 % same", _counts(answers))
+    line("order of real reruns, every pair", "100 % same", _counts(answers), set(answers) == {"same"})
     changed: Counter[str] = Counter()
     errors: list[float] = []
     shifts = 0
@@ -227,7 +237,8 @@ def identity(count: int) -> None:
             errors.append(float(np.mean(found.since) - at - 1))
             shifts += found.shift in (-lag, 1530 - lag)
     line("order left at step S, reruns' batches moved: answer; |error in S| max; shift named", "100 %; <= 32",
-         f"{_counts(changed)}; {np.abs(errors).max():.0f}; {shifts} of {count}")  # fmt: skip
+         f"{_counts(changed)}; {np.abs(errors).max():.0f}; {shifts} of {count}",
+         set(changed) == {"departs"} and float(np.abs(errors).max()) <= 32)  # fmt: skip
     shuffled: Counter[str] = Counter()
     for i in range(count):
         rng = rng_of(7, i)
@@ -235,14 +246,19 @@ def identity(count: int) -> None:
         smooth = level(runs[mine])
         run = smooth + rng.permutation(runs[mine] - smooth)
         shuffled[order.find(view(series(steps, run), {TRAIN: series(steps, runs[other])})).answer] += 1
-    line("reruns with their batches shuffled", "100 % different", _counts(shuffled))
+    line("reruns with their batches shuffled", "100 % different", _counts(shuffled), set(shuffled) == {"different"})
     reference = lab_reference()
     siblings = Counter(
         order.find(view(lab_reference(f"siblings/order-seed-{q}.csv"), reference)).answer for q in (1, 2, 3)
     )
-    line("lab: three siblings of other order seeds", "3 different", _counts(siblings))
+    line("lab: three siblings of other order seeds", "3 different", _counts(siblings), set(siblings) == {"different"})
     found = order.find(view(lab_run("lab_departs"), reference, [150]))
-    line("lab: a real run that leaves the order at step 151", "departs; 151 +- 32", f"{found.answer}; {found.since}")
+    line(
+        "lab: a real run that leaves the order at step 151",
+        "departs; 151 +- 32",
+        f"{found.answer}; {found.since}",
+        found.since is not None and abs(float(np.mean(found.since)) - 151) <= 32,
+    )
 
 
 def _counts(answers: Counter[str]) -> str:
@@ -263,7 +279,8 @@ def paired(count: int) -> None:
         if len(hits):
             delays.append(float(steps[25 * (hits[0] + 8) - 1] - 1000))
     line("drift of 0.003 nats by pairs, 7B-like: steps, median / max; false alarms", "<= 200",
-         f"{sum(0 < d <= 200 for d in delays)} of {count}: {quantiles(delays, 50, 100)}; {alarms}")  # fmt: skip
+         f"{sum(0 < d <= 200 for d in delays)} of {count}: {quantiles(delays, 50, 100)}; {alarms}",
+         sum(0 < d <= 200 for d in delays) == count and not alarms)  # fmt: skip
     steps, runs = reruns()
     everyone = range(len(runs))
     false = sum(

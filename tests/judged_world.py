@@ -104,9 +104,7 @@ class JudgedWorld:
                 start_step=start_step,
                 tokens_per_step=1024,
                 digest=b"",
-                versions={},
-                started_at=1e9 + start_step,
-                **({"topology": {}, "config": {}} | more),
+                **({"topology": {}, "config": {}, "versions": {}, "started_at": 1e9 + start_step} | more),
             )
         )
         session.flush()

@@ -120,6 +120,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if trouble == "429":
             self._answer(429, b'{"errors":[{"message":"rate limit exceeded"}]}', {"Retry-After": "0.2"})
+        elif trouble == "408":
+            self._answer(408, b"")
+        elif trouble == "nan":
+            self._answer(429, b"", {"Retry-After": "nan", "RateLimit-Reset": "nan", "RateLimit-Remaining": "nan"})
+        elif trouble == "long":  # longer than the client is patient
+            self._answer(429, b"", {"Retry-After": "5"})
         elif trouble == "500":
             self._answer(500, b"<html>oops</html>")
         elif trouble == "limited":  # W&B also says it with status 200

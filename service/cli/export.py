@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import sys
 import time
@@ -108,6 +109,9 @@ def _target(run: Run, format_: Format, out: Path | None) -> Path:
 
 def _write(series: RunSeries, writer: Callable[[RunSeries, IO[bytes]], int], target: Path) -> int:
     """Write the whole file beside its place, then put it there."""
+    for left in target.parent.glob(f".{glob.escape(target.name)}.*.new"):
+        if not _lives(left.name.rsplit(".", 2)[1]):  # of an export that was killed
+            left.unlink(missing_ok=True)
     new = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
         with new.open("wb") as file:
@@ -118,3 +122,13 @@ def _write(series: RunSeries, writer: Callable[[RunSeries, IO[bytes]], int], tar
     finally:
         new.unlink(missing_ok=True)
     return count
+
+
+def _lives(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, ValueError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True

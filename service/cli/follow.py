@@ -35,6 +35,9 @@ def follow(
         bool, typer.Option("--from-start", help="Read the log from its beginning again, as a new start of the trainer.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Only go on; refuse to begin.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Send what is there now, then end; the next call goes on from it.")
+    ] = False,
     until_idle: Annotated[
         float | None, typer.Option(help="End when nothing new came for so many seconds and all is judged.")
     ] = None,
@@ -54,9 +57,11 @@ def follow(
 
     if from_start and resume:
         fail("--from-start and --resume exclude each other.")
+    if once and until_idle is not None:
+        fail("--once and --until-idle exclude each other.")
     token, headers = os.environ.get("PACENOTE_TOKEN", ""), os.environ.get("PACENOTE_HEADERS", "")
     chosen = chosen_names(mapping or [])
-    service, locked = None, None
+    service, locked, follower = None, None, None
     try:
         log, default_name = _source(source, format_name, wandb_url)
         name = run or default_name
@@ -79,12 +84,15 @@ def follow(
             )
 
         typer.echo(f"{'Going on with' if state.cursor else 'Following'} {source} as {url.rstrip('/')}/runs/{run_id}")
-        Follower(log, Feed(state, describe, chosen), file, service).run(until_idle)
+        follower = Follower(log, Feed(state, describe, chosen), file, service)
+        follower.run(until_idle, once=once)
     except LogError as error:
         fail(str(error))
     except ValueError as error:  # an address or headers that are none
         fail(str(error))
     except KeyboardInterrupt:
+        if follower is not None:
+            follower.say_sent()
         typer.echo("Stopped; the same command goes on from here.")
     finally:
         if service is not None:

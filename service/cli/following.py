@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 NEWS_SECONDS = 0.5  # between two looks at what the service thinks, while data comes
 QUIET_SECONDS = 5.0  # …and while none does
 JUDGED_SECONDS = 120.0
+TRAIN = "train/ce_loss"
 
 
 class Follower:
@@ -33,10 +34,11 @@ class Follower:
         self._file = file
         self._service = service
         self._news_at = 0.0
-        self._said_unknown = False
+        self._shown: set[str] = set()
+        self._said_unknown: list[str] = []
 
-    def run(self, until_idle: float | None) -> None:
-        """Follow, until nothing came for `until_idle` seconds (None: for ever).
+    def run(self, until_idle: float | None, *, once: bool = False) -> None:
+        """Follow, until nothing came for `until_idle` seconds (None: for ever), or `once` over what is there now.
 
         Raises:
             typer.Exit: a judgement says that it is not the published run.
@@ -49,12 +51,15 @@ class Follower:
             if fed is not None:
                 self._feed.take(fed, self._log.format)
                 self._file.save(self._feed.state)
+                self._say_names()
                 self._send()
-                self._say_unknown()
                 moved = time.monotonic()
             self._tell(time.monotonic() - moved)
             if fed is not None and fed.more:
                 continue
+            if once:
+                self.say_sent()
+                return
             if until_idle is not None and time.monotonic() - moved >= until_idle:
                 self._end()
                 return
@@ -73,13 +78,32 @@ class Follower:
         for line in self._service.news():
             typer.echo(line)
 
-    def _say_unknown(self) -> None:
-        unknown = self._feed.unknown
-        if self._said_unknown or self._feed.state.known or not unknown:
+    def say_sent(self) -> None:
+        """What the service has of the log by now."""
+        state = self._feed.state
+        last = max(state.last.values(), default=0)
+        starts = f" in {state.segments} starts of the trainer" if state.segments > 1 else ""
+        typer.echo(f"Sent {state.points:,} points{starts}, up to step {last:,}.")
+
+    def _say_names(self) -> None:
+        """What the log's names mean, each once, and which are not sent."""
+        known, unknown = self._feed.state.known, self._feed.unknown
+        new = {name: entry for name, entry in known.items() if name not in self._shown}
+        if new and not self._shown:
+            typer.echo(f"The log is {self._log.format.replace('_', ' ')}:")
+        for name, (metric, shift, unit) in new.items():
+            steps = f", steps + {shift}" if shift else ""
+            typer.echo(f"  {name} -> {metric}{steps}{f' (from {unit})' if unit else ''}")
+        self._shown |= set(new)
+        fresh = [name for name in unknown if name not in self._said_unknown]
+        if not fresh:
             return
-        self._said_unknown = True
-        some = ", ".join(unknown[:8])
-        warn(f"no name in the log is known yet ({some}); say what one means: --map '{unknown[0]}=train/ce_loss'")
+        some = ", ".join(fresh[:8]) + (f" and {len(fresh) - 8} more" if len(fresh) > 8 else "")
+        if any(metric == TRAIN for metric, _, _ in known.values()):
+            typer.echo(f"  not known, not sent: {some}")
+        elif not self._said_unknown:
+            warn(f"nothing is known as {TRAIN} yet; if one of these is it ({some}): --map '{fresh[0]}={TRAIN}'")
+        self._said_unknown += fresh
 
     def _end(self) -> None:
         from service.cli.verdict import print_verdict

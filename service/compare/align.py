@@ -146,6 +146,22 @@ def align(run: SeriesLike, reference: Level, *, first: int = 0) -> Aligned:
     return Aligned(steps, tokens, values, expected, se, paired, low, high, points)
 
 
+@dataclass(frozen=True, slots=True)
+class _Head:
+    steps: Ints
+    tokens: Floats
+    values: Floats
+
+
+def head(run: SeriesLike, reference: Level, points: int) -> SeriesLike:
+    """The run's first points in the reference's token range."""
+    first = 0
+    if len(reference.points):
+        first = int(np.searchsorted(run.tokens, float(reference.points[0])))
+    some = slice(first, first + points)
+    return _Head(run.steps[some], run.tokens[some], run.values[some])
+
+
 def _finite_unique(series: SeriesLike) -> tuple[Floats, Floats]:
     keep = np.isfinite(series.values) & np.isfinite(series.tokens)
     tokens, values = series.tokens[keep], series.values[keep]

@@ -170,6 +170,8 @@ def _chosen(
     own = [s for s in stats if s.metric == kind and s.phase == phase]
     alike = [s for s in own if _differs_alike(s, differs)]
     near = [s for s in alike if comparable(s.group.scale, scale)]
+    if kind == "heldout" and len(near) < ENOUGH_PAIRS:  # neither order nor weights move it more than the other
+        near = [s for s in own if comparable(s.group.scale, scale)]
     return tuple(_at_window(near or _nearest(alike, scale) or _nearest(own, scale), window)), bool(near)
 
 

@@ -68,27 +68,35 @@ def assumed_tolerance(noise_sd: float | None, length: int | None = None) -> Heal
     """The tolerance where no sibling runs exist: 0.015 nats at 7B scale, 0.6 of the step noise where that is larger."""
     value = max(ANCHOR_TOLERANCE, TOLERANCE_PER_NOISE * (noise_sd or 0.0))
     if value > ANCHOR_TOLERANCE:
-        source = f"assumed, 0.6 of the step noise ({noise_sd:.3f} nats) as at 7B scale; no sibling runs measured"
+        source = f"assumed, no sibling at this scale: 0.6 of the step noise ({noise_sd:.3f} nats), as at 7B"
     else:
-        source = "assumed, 0.015 nats at 7B scale with a global shuffle; no sibling runs measured"
+        source = "assumed, no sibling at this scale: 0.015 nats, as at 7B with a global shuffle"
     return HealthyWander(value, source, 0, noise_sd, default_window(noise_sd, value, length))
 
 
 def sibling_tolerance(
-    gaps: Sequence[Floats], window_steps: int, noise_sd: float | None, *, unit: str = "nats"
+    gaps: Sequence[Floats],
+    window_steps: int,
+    noise_sd: float | None,
+    *,
+    unit: str = "nats",
+    from_own_offset: bool = False,
 ) -> HealthyWander:
     """Tolerance from healthy runs. `gaps`: per sibling, its block-mean gaps to the reference over `window_steps` steps.
 
     3.5 times the root mean square of all those gaps (constant offsets between siblings are wander too), never below
-    what step noise alone gives a difference of two block means. Raises ValueError without a finite gap.
+    what step noise alone gives a difference of two block means. Raised by its standard error; blocks of one run share
+    its offset, so that they are few values, unless the gaps are counted `from_own_offset`. Raises ValueError without a
+    finite gap.
     """
     used = [g[np.isfinite(g)] for g in gaps]
     used = [g for g in used if len(g)]
     if not used:
         raise ValueError("tolerance from siblings: no sibling shares steps with the reference; check their token axes")
     pooled = np.concatenate(used)
-    # Few runs estimate a spread badly: the root mean square over n runs is raised by its own standard error.
-    rms = float(np.sqrt(np.mean(pooled**2)) * (1.0 + 1.0 / np.sqrt(2.0 * len(pooled))))
+    count = len(pooled) if from_own_offset else _independent(used)
+    # Few values estimate a spread badly: the root mean square over n of them is raised by its own standard error.
+    rms = float(np.sqrt(np.mean(pooled**2)) * (1.0 + 1.0 / np.sqrt(2.0 * count)))
     floor = (
         0.0
         if noise_sd is None or not _batches_differ(used, noise_sd, window_steps)
@@ -100,6 +108,17 @@ def sibling_tolerance(
         f"run{'s' if len(used) != 1 else ''} (sd {max(rms, floor):.4f} {unit})"
     )
     return HealthyWander(value, source, len(used), noise_sd, window_steps)
+
+
+def _independent(gaps: Sequence[Floats]) -> float:
+    """How many independent values the gaps of several runs are worth: the blocks of one run share its offset (Kish's
+    design effect, 1 + (m - 1) times the share of the variance that lies between runs)."""
+    count = sum(len(g) for g in gaps)
+    total = float(np.mean(np.concatenate(gaps) ** 2))
+    within = float(np.mean([np.var(g) for g in gaps]))
+    length = count / len(gaps)
+    between = max(float(np.mean([np.mean(g) ** 2 for g in gaps])) - within / length, 0.0)
+    return count / (1.0 + (length - 1.0) * (between / total if total > 0.0 else 0.0))
 
 
 def _difference_se(noise_sd: float, window: int) -> float:

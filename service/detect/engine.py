@@ -86,6 +86,7 @@ METRICS: Mapping[str, Sequence[str]] = {
     improvement.RULE: (TRAIN, "heldout/"),
     definition_changed.RULE: (TRAIN, "heldout/"),
     plateau.RULE: (TRAIN,),
+    initial_parity.RULE: (TRAIN, "heldout/"),
     heldout_regression.RULE: ("heldout/",),
     evaluation_changed.RULE: ("heldout/", TRAIN),
     downstream.RULE: ("downstream/",),

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from service.compare.align import Aligned, align
 from service.compare.gap import Blocks, block_gaps
 from service.compare.noise import assumed_tolerance, default_window, sibling_tolerance, step_noise
+from service.compare.units import other_unit
 
 from .bank import without_siblings
 from .cache import LevelCache
@@ -25,6 +26,7 @@ EARLY_SHARE = 0.03  # of the reference's tokens: there healthy runs wander up to
 # An assumed tolerance leaves two thirds of itself to a constant offset, which a healthy run keeps for good; its wander
 # comes on top. Offset and wander together may pass the tolerance for a while, but not on average.
 OFFSET_SHARE = 2.0 / 3.0
+FEWEST_SIBLINGS = 3  # healthy runs that a tolerance below the assumed one must rest on
 LONG_ALARM = 60.0  # excess over the tolerance itself, in sd: the settled offset of a long run lies beyond it
 
 
@@ -102,21 +104,38 @@ def _measured_tolerance(view: RunView, metric: str, cache: LevelCache) -> Tolera
             if known.any():
                 moved.append(blocks.mean[known] - offsets.value[known])
         if any(len(m) for m in means):
-            wander = sibling_tolerance(means, window, noise)
-        if moved:
-            change = sibling_tolerance(moved, window, noise).value
+            measured = sibling_tolerance(means, window, noise)
+            if measured.runs < FEWEST_SIBLINGS and measured.value < wander.value:  # two may lie close by chance
+                source = f"{wander.source.split(';')[0]}; {measured.runs} healthy runs tell too little"
+                measured = replace(measured, value=wander.value, source=source)
+            wander = measured
+        if len(moved) >= FEWEST_SIBLINGS:
+            change = sibling_tolerance(moved, window, noise, from_own_offset=True).value
     if not wander.runs and reference is not None:
         return without_siblings(view, metric, wander)
     return Tolerance(wander.value, wander.source, wander.runs, wander.noise_sd, wander.window_steps, change)
 
 
 def aligned(view: RunView, metric: str, cache: LevelCache) -> Aligned | None:
-    """The metric beside the reference; None where either is missing or no point lies in the reference's range."""
+    """The metric beside the reference; None where either is missing, no point lies in the reference's range, or the
+    losses are in another unit."""
     run, reference = view.metrics.get(metric), view.reference.get(metric)
     if run is None or reference is None or len(run) == 0 or len(reference) == 0:
         return None
-    placed = align(run, cache.get(metric, reference))
+    base = cache.get(metric, reference)
+    if metric.endswith("/ce_loss") and other_unit(run, base) is not None:
+        return None
+    placed = align(run, base)
     return placed if len(placed) else None
+
+
+def unit_of(view: RunView, metric: str, cache: LevelCache) -> str | None:
+    """What a loss of the run seems to be in, where the reference's is in nats per token and it is not."""
+    run, reference = view.metrics.get(metric), view.reference.get(metric)
+    if run is None or reference is None or len(run) == 0 or len(reference) == 0:
+        return None
+    unit = other_unit(run, cache.get(metric, reference))
+    return f"in {unit}" if unit and unit.startswith("bits") else f"a {unit}" if unit else None
 
 
 def unexplained(view: RunView, metric: str, placed: Aligned) -> Floats:
@@ -126,11 +145,13 @@ def unexplained(view: RunView, metric: str, placed: Aligned) -> Floats:
 
 
 def train_gap(view: RunView, metric: str, cache: LevelCache) -> TrainGap | None:
-    """Block gaps and drift episodes of a train metric; None where nothing can be compared."""
+    """Block gaps and drift episodes of a train metric; None where nothing can be compared (`other_unit` included)."""
     run, reference = view.metrics.get(metric), view.reference.get(metric)
     if run is None or reference is None or len(run) == 0 or len(reference) == 0:
         return None
     base = cache.get(metric, reference)
+    if other_unit(run, base) is not None:
+        return None
     tolerance = tolerance_of(view, metric, cache)
     window = tolerance.window_steps or default_window(tolerance.noise_sd, tolerance.value, len(reference))
     blocks = cache.blocks(run, base, window)

@@ -10,7 +10,7 @@ import numpy as np
 from service.compare.gap import Change, change
 from service.compare.noise import ANCHOR_EVALUATION_NOISE, EVALUATION_NOISE_PER_STEP_NOISE, step_noise
 
-from .gaps import SD_PER_TOLERANCE, LevelCache, TrainGap, aligned, heldout_metrics, shared_heldout, unexplained
+from .gaps import SD_PER_TOLERANCE, LevelCache, TrainGap, aligned, heldout_metrics, shared_heldout, unexplained, unit_of
 from .inputs import Floats, Ints, RunView
 from .judgement import Evidence
 
@@ -58,6 +58,9 @@ class HeldoutFinding:
 def find(view: RunView, train: TrainGap | None, train_metric: str, cache: LevelCache) -> HeldoutFinding:
     """Judge held-out against the open drift below the reference; without one there is nothing to follow."""
     metric = shared_heldout(view)
+    unit = unit_of(view, train_metric, cache) if train is None else None
+    if unit is not None:
+        return HeldoutFinding("cannot tell", f"the train loss seems to be {unit}, not in nats per token", metric or "")
     if train is None or metric is None:
         return own_gap(view, train_metric)
     episode = train.open

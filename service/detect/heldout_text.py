@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .facts import HeldoutHits
 from .inputs import Floats, Ints, RunView
@@ -15,14 +16,15 @@ from .sequential import episodes
 EARLY_ROWS = 2_000_000  # looked-through rows from which a run's own background is taken
 EARLY_HITS = 5
 SHARES = (0.1, 0.01, 0.001)  # shares of rows with a hit that are watched for
+BLOCK_HITS = 4_096
 ALARM = 18.0  # log likelihood ratio, as for repeated rows
 EDGE = 5.0  # an alternative is at least this many times the natural share
 
 
 @dataclass(frozen=True, slots=True)
 class SetFinding:
-    """One held-out set. `rows` were looked through, `hits` of the sampled windows met in them, `windows` of these
-    different ones; `share` (with its 95 % interval) of the rows hold a hit, scaled from the sample, since the onset
+    """One held-out set. `rows` were looked through, `hits` of the sampled windows met in them, `windows` different
+    ones; `share` (with its 95 % interval) of the rows hold a hit, scaled from the sample, since the onset
     where an episode is open. `onset`: (last step without, first step with) the excursion's first hit; None: none."""
 
     name: str
@@ -47,27 +49,38 @@ def _of_set(name: str, hits: HeldoutHits, view: RunView) -> SetFinding:
     order = np.argsort(hits.steps, kind="stable")
     steps, hashes = hits.steps[order], hits.hashes[order]
     sample = max(int(hits.sample), 1)
-    # A window that comes again and again is boilerplate, or a repeated row, which another rule tells: it counts once.
-    _, first = np.unique(hashes, return_index=True)
-    first = np.sort(first)
-    steps = steps[first]
+    windows = len(np.unique(hashes))
+    steps = steps[_counted(hashes)]
     read = np.cumsum(np.maximum(hits.seen_rows, 0))
     total = int(read[-1]) if len(read) else 0
-    before = _rows_up_to(hits.seen_steps, read, steps)
-    natural, source = view.limit("heldout_text", *_natural(hits, before, total, sample))
-    onset = _onset(steps, before / sample, total / sample, natural)
+    at, counts = np.unique(steps, return_counts=True)
+    read = np.cumsum(np.maximum(hits.seen_rows, 0))
+    total = int(read[-1]) if len(read) else 0
+    before = _rows_up_to(hits.seen_steps, read, at)
+    natural, source = view.limit("heldout_text", *_natural(hits, before, counts, total, sample))
+    onset = _onset(counts, before / sample, total / sample, natural)
     since, rows = len(steps), total
     span: tuple[int, int] | None = None
     if onset is not None:
-        began = int(steps[onset])
-        earlier = hits.seen_steps[: int(np.searchsorted(hits.seen_steps, began))]
-        last = int(steps[onset - 1]) if onset else (int(earlier[0]) - 1 if len(earlier) else began - 1)
+        began = int(at[onset])
+        last = int(at[onset - 1]) if onset else int(min(hits.seen_steps[:1].tolist() or [began])) - 1
         span = (min(last + 1, began), began)
-        since = len(steps) - onset
+        since = int(counts[onset:].sum())
+        # Rows since the last hit before it: they held none.
         rows = total - (int(before[onset - 1]) if onset else 0)
     seen = max(rows // sample, since)
     share = since / seen if seen else 0.0
-    return SetFinding(name, sample, total, len(hashes), len(steps), share, wilson(since, seen), natural, source, span)
+    return SetFinding(name, sample, total, len(hashes), windows, share, wilson(since, seen), natural, source, span)
+
+
+def _counted(hashes: NDArray[np.uint64]) -> Ints:
+    """Indices of the hits that count: each window once among 4,096 hits. One that comes again and again is boilerplate,
+    or stands in a repeated row, which another rule tells."""
+    block = np.arange(len(hashes)) // BLOCK_HITS
+    order = np.lexsort((np.arange(len(hashes)), hashes, block))
+    head = np.ones(len(hashes), np.bool_)
+    head[1:] = (hashes[order][1:] != hashes[order][:-1]) | (block[order][1:] != block[order][:-1])
+    return np.sort(order[head]).astype(np.int64)
 
 
 def _rows_up_to(seen_steps: Ints, read: Ints, steps: Ints) -> Ints:
@@ -76,29 +89,30 @@ def _rows_up_to(seen_steps: Ints, read: Ints, steps: Ints) -> Ints:
     return np.where(at > 0, read[np.maximum(at, 1) - 1], 0) if len(read) else np.zeros(len(steps), np.int64)
 
 
-def _natural(hits: HeldoutHits, before: Ints, total: int, sample: int) -> tuple[float, str]:
+def _natural(hits: HeldoutHits, before: Ints, counts: Ints, total: int, sample: int) -> tuple[float, str]:
     if hits.natural is not None and np.isfinite(hits.natural) and hits.natural > 0.0:
         return min(hits.natural, HIGHEST_NATURAL_SHARE), "measured with the set"
     if total >= EARLY_ROWS:
-        early = int((before <= EARLY_ROWS).sum())
+        early = int(counts[before <= EARLY_ROWS].sum())
         share = early * sample / EARLY_ROWS
         if early >= EARLY_HITS and NATURAL_SHARE < share <= HIGHEST_NATURAL_SHARE:
             return share, f"this run's first {EARLY_ROWS:,} rows"
     return NATURAL_SHARE, "assumed: quotations and boilerplate in a corpus"
 
 
-def _onset(steps: Ints, exposed: Floats, total: float, natural: float) -> int | None:
-    """Index of the first hit of the open excursion: a CUSUM of Poisson log likelihood ratios, fed from hit to hit.
+def _onset(counts: Ints, exposed: Floats, total: float, natural: float) -> int | None:
+    """Index of the first step of the open excursion: a CUSUM of Poisson log likelihood ratios.
 
-    `exposed` (n,): sampled rows looked through up to each hit; `total`: in all."""
-    if len(steps) == 0:
+    `counts` (m,): hits of each step that has any; `exposed` (m,): sampled rows looked through up to it, `total` in
+    all."""
+    if len(counts) == 0:
         return None
     gone = np.diff(np.concatenate(([0.0], exposed, [max(total, float(exposed[-1]))])))
+    onsets: list[int] = []
     for share in SHARES:
         rate = max(share, EDGE * natural)
-        gain = np.log(rate / natural) - (rate - natural) * gone
-        gain[-1] = -(rate - natural) * gone[-1]  # rows since the last hit
+        gain = np.append(counts, 0) * float(np.log(rate / natural)) - (rate - natural) * gone
         found = episodes(gain, ALARM)
         if found and found[-1].end is None:
-            return min(found[-1].onset, len(steps) - 1)
-    return None
+            onsets.append(min(found[-1].onset, len(counts) - 1))
+    return min(onsets, default=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 State = Literal["yes", "no", "cannot tell"]
@@ -56,4 +56,10 @@ class Judgement:
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of JSON types (tuples as lists)."""
-        return asdict(self)
+        body = {name: getattr(self, name) for name in _FIELDS}
+        body["evidence"] = [{"name": e.name, "value": e.value, "unit": e.unit, "why": e.why} for e in self.evidence]
+        body["causes"] = [{"name": c.name, "weight": c.weight, "because": c.because} for c in self.causes]
+        return body
+
+
+_FIELDS = tuple(found.name for found in fields(Judgement))

@@ -14,9 +14,10 @@ PER_STEP = 1e-3  # of a step's tokens: points this near are at equal tokens
 
 @dataclass(frozen=True, slots=True)
 class FirstLosses:
-    """Pairs (n,) within the run's first 10 updates: `steps` of the run, `gap` (run minus reference)."""
+    """Pairs (n,) within the run's first 10 updates: `steps` and `tokens` of the run, `gap` (run minus reference)."""
 
     steps: Ints
+    tokens: Floats
     gap: Floats
 
     def __len__(self) -> int:
@@ -44,7 +45,7 @@ def first_losses(view: RunView, metric: str) -> FirstLosses | None:
     at, met = beside(early.tokens, reference.tokens, step_tokens(run))
     gap = early.values - np.where(met, reference.values[at], np.nan)
     keep = np.isfinite(gap)
-    return FirstLosses(early.steps[keep], gap[keep]) if keep.any() else None
+    return FirstLosses(early.steps[keep], early.tokens[keep], gap[keep]) if keep.any() else None
 
 
 def beside(tokens: Floats, theirs: Floats, per_step: float) -> tuple[Ints, np.ndarray]:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from service.database.models import Project, Run
+from service.series.live import NO_LIMIT
 from service.series.repository import Points, SeriesRepository
 
-PIECE = 5_000  # points of each metric in one window of steps
+PIECE = 5_000  # rows of one window
+CHUNKS = 16  # of one metric in memory at a time, where metrics are read one by one
+METRICS = 100  # of which a chunk each is in memory at a time, where they are read together
 TIME = "axis/time"
 
 
@@ -43,44 +48,76 @@ class RunSeries:
         return self._series.segment_uuids(self.run.id) if self.superseded else None
 
     def each(self) -> Iterator[tuple[str, Points]]:
-        """Every metric with all its points, one at a time."""
+        """Every metric with all its points, one after another, a metric in pieces in order of step."""
         for name in self.names:
-            points = self._series.read(self.run.id, [name], superseded=self.superseded).get(name)
-            if points is not None and len(points):
-                yield name, points
+            for first, last in _spans(self._series.chunk_starts(self.run.id, [name]), CHUNKS):
+                read = self._series.read(self.run.id, [name], from_step=first, to_step=last, superseded=self.superseded)
+                if name in read and len(read[name]):
+                    yield name, read[name]
 
     def windows(self) -> Iterator[Window]:
-        """Live points row by row in order of step, in windows of at most PIECE steps of each metric."""
-        edges = self._edges()
-        for first, following in pairwise(edges):
-            yield self._window(first, following - 1)
+        """Live points row by row in order of step, in windows of at most PIECE rows."""
+        starts = self._series.chunk_starts(self.run.id, self.names)
+        counts = Counter(name for _, name in starts)
+        densest = max(self.names, key=lambda name: counts[name], default="")
+        for first, last in _spans(starts, 1):
+            for begin, end in self._parts(densest, first, last):
+                yield from self._windows(begin, end)
 
-    def _edges(self) -> list[int]:
-        """Steps between which no metric has more than PIECE points; the last one lies beyond all."""
-        edges: set[int] = set()
-        last = -1
-        for name in self.names:
-            points = self._series.read(self.run.id, [name]).get(name)
-            if points is not None and len(points):
-                edges.update(points.steps[::PIECE].tolist())
-                last = max(last, int(points.steps[-1]))
-        return [*sorted(edges), last + 1]
+    def _parts(self, densest: str, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The span, cut where there are so many metrics that a chunk of each is too much."""
+        parts = -(-len(self.names) // METRICS)
+        if parts == 1:
+            yield first, last
+            return
+        points = self._series.read(self.run.id, [densest], from_step=first, to_step=last)[densest]
+        cuts = points.steps[:: max(-(-len(points) // parts), 1)][1:].tolist()
+        yield from _between(first, cuts, last)
 
-    def _window(self, first: int, last: int) -> Window:
+    def _windows(self, first: int, last: int) -> Iterator[Window]:
         found = self._series.read(self.run.id, [*self.names, TIME], from_step=first, to_step=last)
         times = found.pop(TIME, None)
+        found = {name: points for name, points in found.items() if len(points)}
+        if not found:
+            return
         steps = np.unique(np.concatenate([points.steps for points in found.values()]))
-        rows: list[dict[str, float]] = [{} for _ in range(len(steps))]
-        tokens = np.full(len(steps), np.nan)
-        for name, points in found.items():
-            places = np.searchsorted(steps, points.steps)
-            tokens[places] = points.tokens
-            for place, value in zip(places.tolist(), points.values.tolist(), strict=True):
-                rows[place][name] = value
         at = dict(zip(times.steps.tolist(), times.values.tolist(), strict=True)) if times is not None else {}
-        listed: list[int] = steps.tolist()
-        known = [None if value != value else value for value in tokens.tolist()]
-        return Window(listed, known, [at.get(step) for step in listed], rows)
+        for start in range(0, len(steps), PIECE):
+            yield _window(steps[start : start + PIECE], found, at)
+
+
+def _window(steps: NDArray[np.int64], found: Mapping[str, Points], times: Mapping[int, float]) -> Window:
+    rows: list[dict[str, float]] = [{} for _ in range(len(steps))]
+    tokens = np.full(len(steps), np.nan)
+    for name, points in found.items():
+        mine = slice(*np.searchsorted(points.steps, [steps[0], steps[-1] + 1]).tolist())
+        places = np.searchsorted(steps, points.steps[mine])
+        tokens[places] = points.tokens[mine]
+        for place, value in zip(places.tolist(), points.values[mine].tolist(), strict=True):
+            rows[place][name] = value
+    listed: list[int] = steps.tolist()
+    known = [None if value != value else value for value in tokens.tolist()]
+    return Window(listed, known, [times.get(step) for step in listed], rows)
+
+
+def _spans(starts: Sequence[tuple[int, str]], chunks: int) -> Iterator[tuple[int, int]]:
+    """Inclusive spans of steps that follow each other over all steps, in each of which about that many chunks of a
+    metric begin. `starts` are (first step, metric) of chunks, by step."""
+    cuts: list[int] = []
+    begun: Counter[str] = Counter()
+    for step, name in starts:
+        begun[name] += 1
+        if begun[name] > chunks:
+            if step > (cuts[-1] if cuts else 0):
+                cuts.append(step)
+            begun = Counter({name: 1})
+    return _between(0, cuts, NO_LIMIT)
+
+
+def _between(first: int, cuts: Sequence[int], last: int) -> Iterator[tuple[int, int]]:
+    """Inclusive spans between `first`, the steps at which a new one begins, and `last`."""
+    for begin, following in pairwise([first, *cuts, last + 1]):
+        yield begin, following - 1
 
 
 def find_runs(session: Session, text: str, stage: str | None) -> list[tuple[str, Run]]:

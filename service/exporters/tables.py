@@ -22,7 +22,7 @@ def write_csv(series: RunSeries, out: IO[bytes]) -> int:
 
 
 def write_parquet(series: RunSeries, out: IO[bytes]) -> int:
-    """Write a Parquet file, a row group for each metric; returns the number of points."""
+    """Write a Parquet file, one row group or more for each metric; returns the number of points."""
     pq: Any = import_module("pyarrow.parquet")
     return _write(series, out, partial(pq.ParquetWriter, compression="zstd"))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 ROWS_AT_ONCE = 65_536
+ROWS_AT_HAND = 1024  # few enough to be gone before the garbage collector looks at them
 
 
 class Column(NamedTuple):
@@ -69,6 +71,8 @@ class Block:
 
 @dataclass(slots=True)
 class _Builder:
+    """Gathers rows one by one, where a metric has several values at one step."""
+
     steps: list[int] = field(default_factory=list[int])
     times: list[float] = field(default_factory=list[float])
     timed: bool = False
@@ -105,15 +109,66 @@ def blocks_of(
     rows: Iterable[Row], *, run: str = "", launch: str = "", in_time_order: bool = True, size: int = ROWS_AT_ONCE
 ) -> Iterator[Block]:
     """Rows gathered into blocks of about `size` values. Steps must be from 0 to 2**62."""
-    builder, count = _Builder(), 0
-    for row in rows:
-        builder.add(row)
-        count += 1
-        if count >= size:
-            yield builder.block(run, launch, in_time_order)
-            builder, count = _Builder(), 0
-    if count:
-        yield builder.block(run, launch, in_time_order)
+    rows = iter(rows)
+    steps, metrics, values, times = _lists()
+    while some := list(islice(rows, ROWS_AT_HAND)):
+        parts = zip(*some, strict=True)
+        for gathered, part in zip((steps, metrics, values, times), parts, strict=True):
+            gathered.extend(part)
+        if len(steps) >= size:
+            yield block_of(steps, metrics, values, times, run=run, launch=launch, in_time_order=in_time_order)
+            steps, metrics, values, times = _lists()
+    if steps:
+        yield block_of(steps, metrics, values, times, run=run, launch=launch, in_time_order=in_time_order)
+
+
+def _lists() -> tuple[list[int], list[str], list[float], list[float | None]]:
+    return [], [], [], []
+
+
+def block_of(
+    steps: Sequence[int],
+    metrics: Sequence[str],
+    values: Sequence[float],
+    times: Sequence[float | None],
+    *,
+    run: str = "",
+    launch: str = "",
+    in_time_order: bool = True,
+) -> Block:
+    """One block of (n,) values in the log's order. Values of one step that follow each other share a row."""
+    places = {name: place for place, name in enumerate(dict.fromkeys(metrics))}
+    codes = np.fromiter(map(places.__getitem__, metrics), np.int64, len(metrics))
+    counted = np.array(steps, np.int64)
+    at = np.concatenate([[0], np.cumsum(counted[1:] != counted[:-1])])
+    order = np.argsort(codes, kind="stable")
+    sorted_codes, sorted_rows = codes[order], at[order]
+    if ((sorted_codes[1:] == sorted_codes[:-1]) & (sorted_rows[1:] == sorted_rows[:-1])).any():  # a step comes again
+        builder = _Builder()
+        for row in map(Row, steps, metrics, values, times):
+            builder.add(row)
+        return builder.block(run, launch, in_time_order)
+    count = int(at[-1]) + 1
+    found, bounds = np.array(values, np.float64)[order], np.searchsorted(sorted_codes, np.arange(len(places) + 1))
+    columns: dict[str, Column] = {}
+    for name, place in places.items():
+        mine = slice(bounds[place], bounds[place + 1])
+        rows = sorted_rows[mine]
+        columns[name] = Column(found[mine], None if len(rows) == count else rows)
+    firsts = np.flatnonzero(np.concatenate([[True], at[1:] != at[:-1]]))
+    return Block(counted[firsts], columns, _times(times, at, count), run, launch, in_time_order)
+
+
+def _times(times: Sequence[float | None], at: Ints, count: int) -> Floats | None:
+    """The first time of each row, None where none is known."""
+    told = np.array(times, np.float64)  # None becomes NaN
+    known = np.flatnonzero(~np.isnan(told))
+    if not len(known):
+        return None
+    rows, firsts = np.unique(at[known], return_index=True)
+    found = np.full(count, np.nan)
+    found[rows] = told[known[firsts]]
+    return found
 
 
 def rows_of(block: Block) -> Iterator[Row]:

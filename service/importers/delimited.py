@@ -34,7 +34,8 @@ DECIMAL_COMMA = re.compile(r"[+-]?\d+,(?:\d{1,2}|\d{4,})(?:[eE][+-]?\d+)?")
 
 def recognise(head: Head) -> str | None:
     """Why a file is a table, None if it is not."""
-    lines = [line for line in head.lines if line.strip()][:50]
+    lines = [line for line in head.lines if line.strip()][:80]
+    lines = uncommented(lines)[1][:50]
     if not lines:
         return None
     delimiter = delimiter_of(lines)
@@ -46,6 +47,19 @@ def recognise(head: Head) -> str | None:
     if len(names) > 1 and all(len(row) == len(names) and all(number(c) is not None for c in row) for row in rows[:-1]):
         return "a table of numbers without column names" if whole(names[0]) is not None else None
     return None
+
+
+def uncommented(lines: Sequence[str]) -> tuple[int, list[str]]:
+    """A table without the comments (`# …`) above it, and how many there were; the last of them may name the columns."""
+    above = next((at for at, line in enumerate(lines) if not line.lstrip().startswith("#")), 0)
+    if not above:
+        return 0, list(lines)
+    named = lines[above - 1].lstrip().removeprefix("#").lstrip()
+    mark = delimiter_of(lines[above:] or [""])
+    names = cells_of(named, mark)
+    if step_column(names) is not None and len(names) == len(cells_of(lines[above], mark)):
+        return above - 1, [named, *lines[above:]]
+    return above, list(lines[above:])
 
 
 def _fits(rows: list[list[str]], step: int) -> bool:
@@ -62,7 +76,8 @@ def read(source: Source, account: Account) -> Iterator[Block]:
     with open_text(source.path, source.progress) as text:
         head = list(islice(iter(text.line, ""), HEAD_LINES))
         first = next((at for at, line in enumerate(head) if line.strip()), 0)
-        sample = head[first:]
+        above, sample = uncommented(head[first:])
+        first += above
         delimiter = delimiter_of(sample or [""])
         names = cells_of(sample[0], delimiter) if sample else []
         if not names:
@@ -99,8 +114,8 @@ def cells_of(line: str, delimiter: str) -> list[str]:
 
 
 def delimiter_of(lines: Sequence[str]) -> str:
-    """The first of tab, semicolon, comma that stands in the first line, else white space."""
-    return next((mark for mark in "\t;," if mark in lines[0]), " ")
+    """The first of tab, semicolon, comma, bar that stands in the first line, else white space."""
+    return next((mark for mark in "\t;,|" if mark in lines[0]), " ")
 
 
 def _spaced(lines: Iterator[str], width: int, account: Account) -> Iterator[list[Any]]:

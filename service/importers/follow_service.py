@@ -13,7 +13,7 @@ import httpx
 
 from service.importers.follow import Request
 from service.importers.rows import LogError
-from trainer_hooks.connection import Answer, Connection
+from trainer_hooks.connection import Answer, Connection, parse_address, parse_headers, proxy_for
 from trainer_hooks.sender import FIRST_WAIT, REFUSED
 
 LONGEST_WAIT = 5.0
@@ -29,8 +29,13 @@ class FollowService:
         self._refused = refused
         self._say = say
         self._connection = Connection(self.url, token, headers)
-        bearer = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx.Client(base_url=f"{self.url}/api/v1", headers=bearer, timeout=30.0)
+        bearer = parse_headers(headers) | ({"Authorization": f"Bearer {token}"} if token else {})
+        parts = parse_address(self.url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        proxy = proxy_for(parts.scheme, parts.hostname or "", port)
+        self._http = httpx.Client(
+            base_url=f"{self.url}/api/v1", headers=bearer, timeout=30.0, proxy=proxy, trust_env=False
+        )
         self._told: dict[str, str] = {}
 
     def close(self) -> None:
@@ -66,6 +71,8 @@ class FollowService:
         while True:
             answer = self._deliver(request, segment)
             if answer.accepted:
+                if answer.left_out and self._changed("left out", answer.left_out):
+                    self._say(f"the service stores a part of what is sent: {answer.left_out}")
                 if failures >= FAILURES_TO_TELL:
                     self._say(f"{self.url} takes data again")
                 return

@@ -79,7 +79,8 @@ def look(group: Group, options: Options, progress: Progress = no_progress) -> Pr
     for block in _chosen(group.read(account, progress, options.tokens_per_step), options.run):
         found.add(block)
     if not found.points:
-        why = f" ({_reasons(account)})" if account.refused else ""
+        reasons = [_reasons(account)] if account.refused else account.notes
+        why = f" ({'; '.join(reasons)[:500]})" if reasons else ""
         named = f"no run {options.run!r} with values" if options.run else "no value could be read"
         raise LogError(f"{group.place}: {named}{why}")
     read = found.points + account.refused.total()

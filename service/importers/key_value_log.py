@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from service.importers.formats import line_format
 from service.importers.rows import Account, Row, number
@@ -19,11 +20,12 @@ NAME = "key_value_log"
 LONGEST_LINE = 4096  # a longer line is config or code
 VALUE = r"[-+]?(?:nan|inf(?:inity)?|(?:\d[\d,]*\.?\d*|\.\d+)(?:[eEdD][-+]?\d+)?)"
 STEP = re.compile(
-    r"(?:^|[\s(\[|])(?P<word>step|iter|iteration|global_step|s)(?:\s*[:=]\s*|\s+)(?P<step>\d{1,18})(?P<of>\s*/\s*\d+)?(?=[\s:,|)\]]|$)",
+    r"(?:^|[\s(\[|])(?P<word>step|iter|iteration|global_step|s)(?:\s*[:=]\s*|\s+)(?P<step>\d{1,3}(?:,\d{3})+|\d{1,18})(?P<of>\s*/\s*[\d,]+)?(?=[\s:,|)\]]|$)",
     re.IGNORECASE,
 )
 STEP_OF = re.compile(r"^(?P<word>)(?P<step>\d{1,18})(?P<of>/\d+)\s")
 PLAIN = re.compile(rf"^(?P<step>\d{{1,18}})\s+(?P<name>[A-Za-z]\w*)\s+(?P<value>{VALUE})\s*$", re.IGNORECASE)
+NAMED = re.compile(r"[A-Za-z][\w ./()%-]*")
 PIECE = re.compile(
     rf"^(?P<name>[A-Za-z][\w ./()%-]*?)\s*(?:[:=]\s*|\s)(?P<value>{VALUE})\s*(?:ms|s|%|)$", re.IGNORECASE
 )
@@ -68,7 +70,7 @@ def pairs(line: str) -> list[Row]:
         return []
     plain = PLAIN.match(line)
     if plain:
-        return _rows(int(plain["step"]), "plain", [(plain["name"], plain["value"])], None)
+        return _rows(int(plain["step"]), "plain", [(plain["name"], number(plain["value"]))], None)
     start = STEP.search(line) or STEP_OF.match(line)
     if start is None:
         return []
@@ -76,15 +78,32 @@ def pairs(line: str) -> list[Row]:
     rest = line[start.end() :].strip().lstrip(":)],|").strip()
     pieces = SPLIT.split(rest)
     if len(pieces) > 1:
-        matches = [match for match in map(PIECE.match, pieces) if match]
+        found = [pair for pair in map(_piece, pieces) if pair]
     else:
-        matches = list(PAIR.finditer(rest)) or [match for match in [PIECE.match(rest)] if match]
-    return _rows(int(start["step"]), word, [(m["name"].strip(), m["value"]) for m in matches], leading_time(line))
+        found = [(match["name"], number(match["value"])) for match in PAIR.finditer(rest)]
+        found = found or [pair for pair in [_piece(rest)] if pair]
+    return _rows(int(start["step"].replace(",", "")[:18]), word, found, leading_time(line))
 
 
-def _rows(step: int, word: str, found: list[tuple[str, str]], time: float | None) -> list[Row]:
-    values = [(name, number(text)) for name, text in found]
-    return [Row(step, f"{word}/{name}", value, time) for name, value in values if value is not None]
+def _piece(piece: str) -> tuple[str, float | None] | None:
+    """The name and the value of what stands between two bars or commas."""
+    name, _, text = piece.partition(":")
+    if text and "_" not in text and _is_name(name := name.rstrip()):  # mostly; PIECE says the same, and takes long
+        try:
+            return name, float(text)
+        except ValueError:
+            pass
+    match = PIECE.match(piece)
+    return (match["name"].strip(), number(match["value"])) if match else None
+
+
+@lru_cache(1024)
+def _is_name(text: str) -> bool:
+    return NAMED.fullmatch(text) is not None
+
+
+def _rows(step: int, word: str, found: list[tuple[str, float | None]], time: float | None) -> list[Row]:
+    return [Row(step, f"{word}/{name}", value, time) for name, value in found if value is not None]
 
 
 FORMAT = line_format(NAME, "printed log: nanoGPT, llm.c, modded-nanogpt, Megatron", recognise, read)

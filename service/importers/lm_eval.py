@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from service.importers.blocks import Block, blocks_of
 from service.importers.checkpoint_steps import step_in, step_of_file
 from service.importers.documents import begins_document, load, mapping
 from service.importers.formats import Format, Head, Source
-from service.importers.rows import NO_STEP, Account, LogError, Row, plain, whole
+from service.importers.rows import NO_STEP, Account, LogError, Row, plain, step_of_tokens, unix_seconds, whole
 
 RESULTS = re.compile(r'"results"\s*:\s*\{')
 KEPT_APART = ("tokens", "checkpoints")
@@ -36,7 +36,7 @@ def read(source: Source, account: Account) -> Iterator[Block]:
     step = _step(source, content)
     if step is None:
         raise LogError(f"{source.path}: no step; name the file after its checkpoint, for example model_step1000.json")
-    time = plain(content.get("date"))
+    time = unix_seconds(content.get("date"))
     yield from blocks_of((Row(step, name, value, time) for name, value in _values(content, account)))
 
 
@@ -78,8 +78,7 @@ def read_aggregate(source: Source, account: Account) -> Iterator[Block]:
     if not counts and isinstance(tokens, list):
         if source.steps_at is None:
             raise LogError(f"{source.path}: checkpoints by tokens alone; say how many a step has: --tokens-per-step")
-        found = [plain(entry) for entry in tokens]  # pyright: ignore[reportUnknownVariableType]
-        counts = [None if entry is None else round(entry / source.steps_at) for entry in found]
+        counts = [step_of_tokens(plain(entry), source.steps_at) for entry in cast("list[Any]", tokens)]
     yield from blocks_of(_cells(content, counts, account), in_time_order=False)
 
 

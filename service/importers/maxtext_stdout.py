@@ -30,7 +30,7 @@ def read(lines: Iterator[str], account: Account) -> Iterator[Row]:
             if line.strip():
                 account.skip(account.lines)
             continue
-        rest = found["rest"]
+        rest, known = found["rest"], 0
         if not line.endswith("\n"):  # the last number may be cut: it is not known to be whole
             account.cut_off(account.lines)
             rest = rest[: rest.rfind(",") + 1]
@@ -38,7 +38,10 @@ def read(lines: Iterator[str], account: Account) -> Iterator[Row]:
         for pair in PAIR.finditer(rest):
             value = number(pair["value"])
             if value is not None:
+                known += 1
                 yield Row(int(found["step"]), prefix + pair["name"].strip(), value)
+        if not known and line.endswith("\n"):
+            account.skip(account.lines)
 
 
 FORMAT = line_format(NAME, "MaxText's stdout", recognise, read)

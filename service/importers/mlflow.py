@@ -103,6 +103,10 @@ def _database_run(database: sqlite3.Connection, uuid: str, name: str, account: A
     found = database.execute(query, (uuid,))
     while batch := found.fetchmany(ROWS_AT_ONCE):
         account.lines += len(batch)
+        whole_rows = [row for row in batch if None not in row and not any(isinstance(cell, str) for cell in row[1:])]
+        if len(whole_rows) < len(batch):
+            account.refuse(NO_NUMBER, f"run {name}", len(batch) - len(whole_rows))
+            batch = whole_rows
         keys = np.array([row[0] for row in batch], object)
         steps = np.array([row[1] for row in batch], np.int64)
         values = np.array([float("nan") if row[4] else row[2] for row in batch], np.float64)
@@ -111,6 +115,8 @@ def _database_run(database: sqlite3.Connection, uuid: str, name: str, account: A
             account.refuse("a step below 0", f"run {name}", int((steps < 0).sum()))
             good: Any = steps >= 0
             keys, steps, values, times = keys[good], steps[good], values[good], times[good]
+        if not len(steps):
+            continue
         columns = {key: Column(values[keys == key], np.flatnonzero(keys == key)) for key in dict.fromkeys(keys)}
         yield Block(steps, columns, times, name, in_time_order=False)
 

@@ -14,7 +14,8 @@ NO_STEP = "no whole step of 0 or more"
 EARLIEST = 1e8  # unix seconds, 1973
 NO_NUMBER = "the cell holds no number"
 
-_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([,'’ \u00a0\u202f])\d{3}(?:\1\d{3})*(?:\.\d*)?")
+_PLAIN = re.compile(r"[+-]?\d+(?:\.\d*)?")
 _FORTRAN = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))[dD]([+-]?\d+)")
 
 
@@ -71,21 +72,45 @@ class Account:
             self.notes.append(sentence)
 
 
+@dataclass(slots=True)
+class Texts:
+    """Which names held numbers, and how often each held text. A name that never holds a number is no metric."""
+
+    numbers: set[str] = field(default_factory=set[str])
+    count: Counter[str] = field(default_factory=Counter[str])
+
+    def tell(self, account: Account) -> None:
+        """Count the texts that stood where numbers belong."""
+        for name, count in self.count.items():
+            if name in self.numbers:
+                account.refuse(NO_NUMBER, f"{name[:40]!r}", count)
+
+
+def step_of_tokens(tokens: float | None, tokens_per_step: float) -> int | None:
+    """The step at which so many tokens had been consumed, None where it cannot be one."""
+    steps = float("nan") if tokens is None else tokens / tokens_per_step
+    return round(steps) if 0 <= steps <= 2**62 else None
+
+
 def number(text: str) -> float | None:
     """The number a cell holds, None if it holds none.
 
-    NaN and infinities in any usual spelling, thousands separators ("1,234.5") and Fortran's exponents ("1.0D+00") are
-    read.
+    NaN and infinities in any usual spelling, thousands separators ("1,234.5", "1 234", "1'234"), Fortran's exponents
+    ("1.0D+00") and percent signs ("52.5%" is 52.5) are read.
     """
-    text = text.strip()
+    if "_" in text:
+        return None
     try:
-        return None if "_" in text else float(text)  # knows nan, inf, infinity in any case
+        return float(text)  # knows nan, inf, infinity in any case, and white space around them
     except ValueError:
-        pass
-    if _THOUSANDS.fullmatch(text):
-        return float(text.replace(",", ""))
+        text = text.strip().removesuffix("%").rstrip()
+    thousands = _THOUSANDS.fullmatch(text)
+    if thousands:
+        return float(text.replace(thousands[1], ""))
     fortran = _FORTRAN.fullmatch(text)
-    return float(f"{fortran[1]}e{fortran[2]}") if fortran else None
+    if fortran:
+        return float(f"{fortran[1]}e{fortran[2]}")
+    return float(text) if _PLAIN.fullmatch(text) else None
 
 
 def whole(text: str) -> int | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from service.importers.blocks import Block, blocks_of
 from service.importers.delimited import cells_of, delimiter_of
 from service.importers.formats import Format, Head, Source
-from service.importers.rows import NO_STEP, Account, LogError, Row, number, whole
+from service.importers.rows import NO_STEP, Account, LogError, Row, Texts, number, step_of_tokens, whole
 from service.importers.text import open_lines
 
 NAME = "runs_table"
@@ -58,21 +58,36 @@ def read(source: Source, account: Account) -> Iterator[Block]:
         account.lines += 1
         step = _step_column(names, source)
         account.note("one row per run: each number stands at its run's last step")
-        for cells in csv.reader(lines, delimiter=delimiter):
+        texts = Texts()
+        for cells in _cells(lines, delimiter, source):
             account.lines += 1
             if len(cells) != len(names):
                 if cells:
                     account.skip(account.lines)
                 continue
-            yield from blocks_of(_row(names, cells, step, source, account), run=cells[0].strip())
+            yield from blocks_of(_row(names, cells, step, source, account, texts), run=cells[0].strip())
+        texts.tell(account)
 
 
-def _row(names: Sequence[str], cells: Sequence[str], step_at: int, source: Source, account: Account) -> Iterator[Row]:
+def _cells(lines: Iterator[str], delimiter: str, source: Source) -> Iterator[list[str]]:
+    try:
+        yield from csv.reader(lines, delimiter=delimiter)
+    except csv.Error as error:
+        raise LogError(f"{source.path}: the table cannot be taken apart ({error})") from error
+
+
+def _row(
+    names: Sequence[str], cells: Sequence[str], step_at: int, source: Source, account: Account, texts: Texts
+) -> Iterator[Row]:
     step = _step(names[step_at], cells[step_at], source)
     for place, (name, cell) in enumerate(zip(names, cells, strict=True)):
-        value = number(cell) if place not in (0, step_at) and cell.strip() else None
-        if value is None:
+        if place in (0, step_at) or not cell.strip():
             continue
+        value = number(cell)
+        if value is None:
+            texts.count[name] += 1
+            continue
+        texts.numbers.add(name)
         if step is None or step < 0:
             account.refuse(NO_STEP, f"line {account.lines}")
         else:
@@ -102,7 +117,7 @@ def _step(name: str, cell: str, source: Source) -> int | None:
     short = SUFFIX.fullmatch(cell.strip())
     if tokens is None and short is not None:  # "100m", "1b5": 1.5 billion
         tokens = float(f"{short[1]}.{short[3] or 0}") * POWERS[short[2].lower()]
-    return None if tokens is None else round(tokens / source.steps_at)
+    return step_of_tokens(tokens, source.steps_at)
 
 
 FORMAT = Format(NAME, "table with one row per run", recognise, read)

@@ -111,7 +111,11 @@ class Tables:
     ) -> Iterator[Block]:
         layout = self._layout
         values, there, _ = self._numeric(arrays[at[1]])
-        named = ~np.asarray(pc.fill_null(pc.equal(_text(arrays[at[0]]), ""), True))
+        metrics = _labels(arrays[at[0]])
+        named = np.ones(len(values), np.bool_)
+        for name, of_metric in metrics:
+            if not name:
+                named &= False if of_metric is None else ~of_metric
         if not (there & named & good).all():
             bad = {NO_NUMBER: int((~(there & named)).sum()), NO_STEP: int((there & named & ~good).sum())}
             for reason, count in bad.items():
@@ -120,12 +124,11 @@ class Tables:
         chosen = there & named & good
         owners = _labels(arrays[layout.run]) if layout.run is not None else [("", None)]
         starts = _labels(arrays[layout.launch]) if layout.launch is not None else [("", None)]
-        metrics = _labels(arrays[at[0]])
         for owner, of_owner in owners:
             for start, of_start in starts:
                 rows = np.flatnonzero(_both(_both(chosen, of_owner), of_start))
                 columns: dict[str, Column] = {}
-                for name, of_metric in metrics:
+                for name, of_metric in metrics if len(rows) else ():
                     mine = np.arange(len(rows)) if of_metric is None else np.flatnonzero(of_metric[rows])
                     if len(mine):
                         columns[name] = Column(values[rows[mine]], mine)
@@ -173,10 +176,34 @@ def _both(mask: Bools, other: Bools | None) -> Bools:
 
 
 def _split(floats: Any) -> tuple[Floats, Bools]:
+    if not len(floats):
+        return np.empty(0), np.empty(0, np.bool_)
+    values = _buffer(floats, np.float64)
     if floats.null_count == 0:
-        return floats.to_numpy(zero_copy_only=False), np.ones(len(floats), np.bool_)
-    there = np.asarray(floats.is_valid())
-    return pc.fill_null(floats, 0.0).to_numpy(zero_copy_only=False), there
+        return values, np.ones(len(floats), np.bool_)
+    there = _buffer(pc.cast(floats.is_valid(), pa.uint8()), np.bool_)
+    return np.where(there, values, 0.0), there
+
+
+def _buffer(array: Any, dtype: Any) -> NDArray[Any]:
+    """The values of an array of numbers; pyarrow's own way into numpy imports pandas, for nothing."""
+    width = np.dtype(dtype).itemsize
+    return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * width)
+
+
+def _coded(texts: Any) -> tuple[list[str], NDArray[np.int32]]:
+    """The distinct texts of a column in order of first appearance, and which of them stands in each row; null is ""."""
+    encoded = texts.dictionary_encode()
+    names: list[str] = encoded.dictionary.to_pylist()
+    if not len(encoded):
+        return names, np.empty(0, np.int32)
+    at = _buffer(encoded.indices, np.int32)
+    if encoded.null_count:
+        there = _buffer(pc.cast(encoded.is_valid(), pa.uint8()), np.bool_)
+        if "" not in names:
+            names = [*names, ""]
+        at = np.where(there, at, np.int32(names.index("")))
+    return names, at
 
 
 def _parsed(array: Any, decimal_comma: bool) -> tuple[Floats, Bools, int]:
@@ -188,26 +215,24 @@ def _parsed(array: Any, decimal_comma: bool) -> tuple[Floats, Bools, int]:
         return *_split(pc.cast(array, pa.float64())), 0
     except pa.ArrowInvalid:
         pass
-    encoded = pc.fill_null(array, "").dictionary_encode()  # the same text is read once
-    words = [word.strip() for word in encoded.dictionary.to_pylist()]
+    texts, at = _coded(array)  # the same text is read once
+    words = [word.strip() for word in texts]
     found = [number(word) for word in words]
     values = np.array([0.0 if value is None else value for value in found], np.float64)
     known = np.array([value is not None for value in found], np.bool_)
     blank = np.array([not word for word in words], np.bool_)
-    at = encoded.indices.to_numpy(zero_copy_only=False)
     return values[at], known[at], int((~known[at] & ~blank[at]).sum())
 
 
 def _text(array: Any) -> Any:
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    return pc.fill_null(pc.utf8_trim_whitespace(pc.cast(array, pa.string())), "")
+    return pc.utf8_trim_whitespace(pc.cast(array, pa.string()))
 
 
 def _labels(array: Any) -> list[tuple[str, Bools | None]]:
     """The distinct texts of a column, in order of first appearance, with the rows they stand in (None: all)."""
-    encoded = _text(array).dictionary_encode()
-    names, at = encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
+    names, at = _coded(_text(array))
     if len(names) == 1:
         return [(names[0], None)]
     return [(name, at == place) for place, name in enumerate(names)]

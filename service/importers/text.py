@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+CONTROLS = re.compile(rb"[\x00-\x07\x0e-\x1a\x1c-\x1f\x7f]")
 DAMAGE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 Progress = Callable[[int], None]
 
@@ -37,7 +40,7 @@ def open_bytes(path: Path, progress: Progress = no_progress) -> Generator[io.Buf
     """The file's content; gzip and zstd are known by content. `progress` is told the bytes as they leave the disk.
 
     Raises:
-        LogError: it cannot be opened, or is a Git LFS pointer.
+        LogError: it cannot be opened, is a Git LFS pointer, or its compression is damaged (once reading comes to it).
     """
     try:
         raw = path.open("rb", buffering=0)
@@ -50,7 +53,10 @@ def open_bytes(path: Path, progress: Progress = no_progress) -> Generator[io.Buf
             raise LogError(
                 f"{path}: this is a Git LFS pointer, not the file itself; run `git lfs pull` where it came from"
             )
-        yield data
+        try:
+            yield data
+        except (EOFError, zlib.error, zstandard.ZstdError, gzip.BadGzipFile) as error:  # from whatever reads it
+            raise LogError(f"{path}: the compression is damaged or cut off ({error})") from error
 
 
 @contextmanager
@@ -80,19 +86,26 @@ class Text:
     def line(self) -> str:
         """The next line with its end, "" after the last."""
         try:
-            return self._text.readline(LONGEST_LINE)
+            line = self._text.readline(LONGEST_LINE)
+            return _clean(line) if "\x1b" in line or "\0" in line else line
         except DAMAGE as error:
             raise self._damaged(error) from error
 
     def piece(self, size: int) -> str:
         """About `size` characters, "" at the end."""
         try:
-            return self._text.read(size)
+            return self._text.read(size).replace("\0", "")
         except DAMAGE as error:
             raise self._damaged(error) from error
 
     def _damaged(self, error: BaseException) -> LogError:
         return LogError(f"{self._path}: the compression is damaged or cut off ({error})")
+
+
+def _clean(line: str) -> str:
+    """A line without the colours of a terminal, and without the zeros a crashed machine leaves before what follows."""
+    plain = COLOURS.sub("", line).replace("\0", "")
+    return plain if plain.strip() else line
 
 
 def peek(path: Path, data: io.BufferedReader, count: int = 4096) -> bytes:
@@ -117,11 +130,18 @@ def encoding_of(path: Path, data: io.BufferedReader) -> str:
     for mark, encoding in BOMS:
         if head.startswith(mark):
             return encoding
-    if head and head[1::2].count(0) > len(head) // 3:
-        return "utf-16-le"
-    if b"\0" in head:
+    zeros = head[0::2].count(0), head[1::2].count(0)
+    for few, many, encoding in ((*zeros, "utf-16-le"), (*reversed(zeros), "utf-16-be")):
+        if head and many > len(head) // 3 and few < len(head) // 16:
+            return encoding
+    if b"\0" in head and not _is_text(head.replace(b"\0", b"")):
         raise LogError(f"{path}: this is not a text file")
     return "utf-8"
+
+
+def _is_text(head: bytes) -> bool:
+    """Whether bytes are text apart from the zeros between them: files of a machine that went down have such gaps."""
+    return bool(head) and not CONTROLS.search(head) and head.decode("utf-8", "ignore").encode() == head
 
 
 class _Metered(io.RawIOBase):

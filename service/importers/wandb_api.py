@@ -7,6 +7,7 @@ range; without a range, and in `sampledHistory`, it gives a sample. Only the fir
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import time
@@ -18,6 +19,7 @@ from typing import Any, cast
 import httpx
 
 from service.importers.rows import LogError
+from trainer_hooks.connection import retry_after
 
 DEFAULT_URL = "https://api.wandb.ai"
 PAGE_STEPS = 1000  # the size of page that W&B's own client asks for
@@ -165,6 +167,7 @@ class WandbApi:
             answer, trouble = self._try(query, variables)
             if answer is not None:
                 return answer
+            until += trouble.wait  # to be told to wait is an answer
             wait = max(trouble.wait, random.uniform(0.5, 1.0) * min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(attempt, 10)))
             if time.monotonic() + wait > until:
                 patience = f"{self._patience:.0f} s"
@@ -182,8 +185,8 @@ class WandbApi:
             raise WandbError(f"{self.url} is no address of a W&B host; it should look like {DEFAULT_URL}") from error
         except httpx.TransportError as error:
             return None, _Trouble(f"{type(error).__name__}: {error}")
-        asked = _seconds(response.headers.get("Retry-After"))
-        if response.status_code == 429 or response.status_code >= 500:
+        asked = retry_after(response.headers.get("Retry-After"))
+        if response.status_code in (408, 425, 429) or response.status_code >= 500:
             return None, _Trouble(f"status {response.status_code}", asked)
         if response.status_code in (401, 403):
             raise WandbError(
@@ -232,7 +235,10 @@ def numbers(content: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, fl
         if isinstance(value, dict) and "_type" not in value:
             yield from numbers(cast("dict[str, Any]", value), f"{prefix}{name}.")
         elif isinstance(value, int | float) or value in ("NaN", "Infinity", "-Infinity"):
-            yield prefix + name, float(value)
+            try:
+                yield prefix + name, float(value)
+            except OverflowError:
+                yield prefix + name, None
         elif value is not None:
             yield prefix + name, None
 
@@ -259,7 +265,7 @@ def _page(lines: list[Any], first: int, end: int) -> HistoryPage:
     rows: list[HistoryRow] = []
     refused = other = 0
     for line in lines:
-        content: Any = json.loads(line) if isinstance(line, str) else line
+        content = _row(line)
         step = _whole(content.get("_step"))
         if step is None:
             refused += 1
@@ -271,6 +277,15 @@ def _page(lines: list[Any], first: int, end: int) -> HistoryPage:
             rows.append(HistoryRow(step, float(stamp) if isinstance(stamp, int | float) else None, values))
     rows.sort(key=lambda row: row.step)
     return HistoryPage(rows, refused, other)
+
+
+def _row(line: Any) -> dict[str, Any]:
+    """A history row, which W&B gives as JSON in a string; empty if it is none."""
+    try:
+        content: Any = json.loads(line) if isinstance(line, str) else line
+    except (ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", content) if isinstance(content, dict) else {}
 
 
 def _whole(value: Any) -> int | None:
@@ -293,9 +308,10 @@ def _unix(text: Any) -> float | None:
 
 def _seconds(value: str | None) -> float:
     try:
-        return max(float(value or 0.0), 0.0)
+        seconds = float(value or 0.0)
     except ValueError:
         return 0.0
+    return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
 
 
 def _message(body: Any) -> str:

@@ -76,11 +76,9 @@ def recipe_of(described: Description, stage: str, curve: Series | None, starts: 
     entry = described.stage(stage)
     knots: list[Knot] = []
     if entry is not None:
-        pieces = [p for p in described.schedule if p.stage == stage and p.from_step > 0]
-        knots += [
-            Knot(entry.token_offset + p.from_step * float(entry.tokens_per_step), f"step {p.from_step:,} of its schedule")  # noqa: E501
-            for p in pieces
-        ]  # fmt: skip
+        for step in (p.from_step for p in described.schedule if p.stage == stage and p.from_step > 0):
+            at = entry.token_offset + step * float(entry.tokens_per_step)
+            knots.append(Knot(at, f"step {step:,} of its schedule"))
     if curve is not None and len(curve):
         firsts = sorted({s.start_step for s in starts if s.start_step > int(curve.steps[0])})
         tokens = np.interp(firsts, curve.steps, curve.tokens)

@@ -37,6 +37,8 @@ class KeptRuns:
         self._levels: OrderedDict[int, _Levels] = OrderedDict()
         self._segments: dict[int, tuple[object, list[Segment]]] = {}
         self._beside: dict[int, tuple[object, Beside]] = {}
+        self._weights: dict[int, int] = {}
+        self._bytes = 0
         self._line: tuple[Session, int, Lineage] | None = None
 
     def series(
@@ -52,10 +54,11 @@ class KeptRuns:
 
     def segments(self, session: Session, run_id: int) -> list[Segment]:
         """The run's segments that have live steps, in order of launch."""
-        line = self._lineage(session, run_id)
+        repository = RunRepository(session)
+        now = (self._lineage(session, run_id).segments, repository.finished(run_id))
         held = self._segments.get(run_id)
-        if held is None or held[0] != line.segments:  # a segment is never changed
-            held = (line.segments, RunRepository(session).live_segments(run_id))
+        if held is None or held[0] != now:  # nothing else of a segment is ever changed
+            held = (now, repository.live_segments(run_id))
             self._segments[run_id] = held
         return held[1]
 
@@ -75,7 +78,11 @@ class KeptRuns:
         if held is None or held.reference is not reference:
             held = _Levels(reference, reference.of_a_run())
         self._levels[run_id] = held
-        while len(self._levels) > 1 and sum(map(self._bytes, self._levels)) > self._most_bytes:
+        # The rules keep about as much as they are given.
+        weighs = 2 * (self._series.nbytes(run_id) + self._rows.nbytes(run_id))
+        self._bytes += weighs - self._weights.get(run_id, 0)
+        self._weights[run_id] = weighs
+        while len(self._levels) > 1 and self._bytes > self._most_bytes:
             self._forget(next(iter(self._levels)))
         return held.own
 
@@ -86,11 +93,8 @@ class KeptRuns:
 
     def _forget(self, run_id: int) -> None:
         del self._levels[run_id]
+        self._bytes -= self._weights.pop(run_id, 0)
         self._series.forget(run_id)
         self._rows.forget(run_id)
         self._segments.pop(run_id, None)
         self._beside.pop(run_id, None)
-
-    def _bytes(self, run_id: int) -> int:
-        # The rules keep about as much as they are given.
-        return 2 * (self._series.nbytes(run_id) + self._rows.nbytes(run_id))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import and_, func, select
+from sqlalchemy import Table, and_, bindparam, delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
@@ -95,17 +95,30 @@ class JudgementRepository:
 
     def store(self, run_id: int, judgements: Sequence[Judgement], families: Mapping[str, str], now: float) -> None:
         """Keep the answers in place of the ones before."""
-        kept = {row.rule: row for row in self.of_run(run_id)}
-        for judgement in judgements:
-            row = kept.pop(judgement.rule, None)
-            if row is None:
-                row = JudgementRow(run_id=run_id, rule=judgement.rule)
-                self.session.add(row)
-            row.family = families[judgement.rule]
-            row.state, row.at_step = judgement.state, judgement.at_step
-            row.body, row.decided_at = to_body(judgement), now
-        for row in kept.values():  # a rule that is no longer asked
-            self.session.delete(row)
+        connection = self.session.connection()
+        before = set(connection.execute(_RULES, {"run": run_id}).scalars())
+        answers = [
+            {
+                "run": run_id,
+                "named": judgement.rule,
+                "family": families[judgement.rule],
+                "state": judgement.state,
+                "at_step": judgement.at_step,
+                "body": to_body(judgement),
+                "decided_at": now,
+            }
+            for judgement in judgements
+        ]
+        known = [answer for answer in answers if answer["named"] in before]
+        new = [answer for answer in answers if answer["named"] not in before]
+        if known:
+            connection.execute(_ANSWER, known)
+        if new:
+            renamed = [{"run_id": answer.pop("run"), "rule": answer.pop("named"), **answer} for answer in new]
+            connection.execute(insert(JudgementRow), renamed)
+        gone = before - {judgement.rule for judgement in judgements}  # rules that are no longer asked
+        if gone:
+            connection.execute(delete(JudgementRow).where(JudgementRow.run_id == run_id, JudgementRow.rule.in_(gone)))
 
     def store_verdict(self, run_id: int, state: str, body: Mapping[str, Any], now: float) -> bool:
         """Keep the verdict; whether its state is another one than before."""
@@ -119,3 +132,11 @@ class JudgementRepository:
 
 
 _JUDGED = (Run.role == "reproduction", Run.reference.is_not(None), Run.reference != "")
+
+_TABLE: Table = JudgementRow.__table__  # pyright: ignore[reportAssignmentType]
+_RULES = select(_TABLE.c.rule).where(_TABLE.c.run_id == bindparam("run"))
+_ANSWER = (
+    update(_TABLE)
+    .where(_TABLE.c.run_id == bindparam("run"), _TABLE.c.rule == bindparam("named"))
+    .values({name: bindparam(name) for name in ("family", "state", "at_step", "body", "decided_at")})
+)

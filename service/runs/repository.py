@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import Select, and_, func, or_, select
+from sqlalchemy import Select, and_, bindparam, func, or_, select
 from sqlalchemy.orm import Session
 
 from service.database.models import (
@@ -123,6 +123,10 @@ class RunRepository:
         bounds = {segment: limit for segment, limit in limits.items() if limit < NO_LIMIT}
         return [SegmentRow(segment, bounds.get(segment.id)) for segment in segments]
 
+    def finished(self, run_id: int) -> int:
+        """How many of the run's segments have ended."""
+        return self.session.connection().execute(_FINISHED, {"run": run_id}).scalar() or 0
+
     def live_segments(self, run_id: int) -> list[Segment]:
         """Segments that still have live steps, in order of launch."""
         return [row.segment for row in self.segments(run_id) if not row.superseded]
@@ -173,6 +177,9 @@ class RunRepository:
         events = list(self.session.scalars(query))
         places: list[Place] = [(event.step, event.id) for event in events]
         return events[:limit], _next(places, limit)
+
+
+_FINISHED = select(func.count(Segment.finished_at)).where(Segment.run_id == bindparam("run"))
 
 
 def _rows() -> Select[Run, str, RunState, VerdictRow, int]:

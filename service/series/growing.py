@@ -299,7 +299,9 @@ def _read_from(session: Session, run_id: int, kept: _Kept, first: dict[str, int]
     tails: dict[str, tuple[int, Parts]] = {}
     for name, step in first.items():
         column = kept.columns.get(name)
-        if column is not None and step > column.last:
+        if column is None:  # nothing of it is kept yet
+            step = 0
+        elif step > column.last:
             step = column.last + 1
         read = repository.read(run_id, [name], from_step=max(step, 0)).get(name)
         if read is not None:

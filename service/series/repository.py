@@ -121,6 +121,16 @@ class SeriesRepository:
             found[name] = Points(resolved.steps, tokens, resolved.values, segments, resolved.live)
         return found
 
+    def chunk_starts(self, run_id: int, names: Sequence[str]) -> list[tuple[int, str]]:
+        """(first step, metric) of every sealed chunk of the metrics, by step: where a long read can be cut."""
+        run = self._run(run_id)
+        found: list[tuple[int, str]] = []
+        for name, metrics in self._metrics(run, names).items():
+            for run_key, metric_id in metrics:
+                own = select(Chunk.first_step).where(Chunk.run_id == run_key, Chunk.metric_id == metric_id)
+                found += [(step, name) for step in self._session.scalars(own)]
+        return sorted(found)
+
     def overview(
         self, run_id: int, name: str, *, points: int, from_step: int | None = None, to_step: int | None = None
     ) -> Overview | None:

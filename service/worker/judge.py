@@ -132,7 +132,7 @@ class Judge:
                 self._outdated |= set(settings.unsettled())
             self._outdated |= set(settings.unmuted(self._clock()))
             idle = self._idle(repository)
-        waiting = min((at - self._clock() for at in self._looks.values()), default=float("inf"))
+        waiting = float("inf")
         for run_id in dict.fromkeys([*due, *self._outdated, *idle]):
             pace = self._paces.setdefault(run_id, _Pace())
             left = pace.next_at - time.monotonic()
@@ -140,7 +140,7 @@ class Judge:
                 self._judge_paced(run_id, pace)
                 left = max(pace.next_at - time.monotonic(), 0.0) if pace.failures else float("inf")
             waiting = min(waiting, left)
-        return waiting
+        return min([waiting, *(max(at - self._clock(), 0.0) for at in self._looks.values())])
 
     def _idle(self, repository: JudgementRepository) -> list[int]:
         """Runs of which nothing new has come, and whose silence is to be judged now."""

@@ -187,3 +187,27 @@ def test_unknown_names_are_said(service: Serving, tmp_path: Path) -> None:
     result = run("follow", str(log), "--reference", "olmo3-7b", "--until-idle", "0", **variables(service, tmp_path))
     assert result.returncode == 2
     assert "--map 'strange=train/ce_loss'" in result.stderr
+
+
+def test_once_sends_what_is_there_and_goes_on_the_next_time(service: Serving, tmp_path: Path) -> None:
+    log = tmp_path / "hourly.jsonl"
+    lines = [json.dumps({"step": step, "loss": 3.0, "strange": 1.0}) + "\n" for step in range(1, 21)]
+    log.write_text("".join(lines[:10]) + lines[10][:9])
+    once = ["follow", str(log), "--reference", "olmo3-7b", "--once"]
+    first = run(*once, **variables(service, tmp_path))
+    assert (first.returncode, first.stderr) == (0, "")
+    assert first.stdout.splitlines()[1:] == [
+        "The log is json lines:",
+        "  loss -> train/ce_loss",
+        "  not known, not sent: strange",
+        "Sent 10 points, up to step 10.",
+    ]
+    log.write_text("".join(lines))
+    proxied = variables(service, tmp_path) | {"http_proxy": "http://127.0.0.1:9"}
+    second = run(*once, **proxied)
+    assert second.stdout.startswith("Going on with")
+    assert second.stdout.splitlines()[-1] == "Sent 20 points, up to step 20."
+    late = run(*once, **variables(service, tmp_path))
+    assert (late.returncode, late.stdout.splitlines()[-1]) == (0, "Sent 20 points, up to step 20.")
+    both = run(*once, "--until-idle", "1", **variables(service, tmp_path))
+    assert (both.returncode, one_line(both.stderr)) == (2, True)

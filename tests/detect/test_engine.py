@@ -8,8 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.detect.engine import FAMILY_OF_RULE, RULES, evaluate, verdict
+from service.detect.facts import Arrivals, Happening, HeldoutHits, Items, Knot, Loss, Recipe
 from service.detect.inputs import DeclaredData, RowReadings, RunView, Segment, Series, Tolerance
 from service.detect.judgement import Evidence, Judgement
+from service.detect.recipe import flat
 from service.detect.replay import judge_prefixes, prefix
 
 from .scenarios import HELD, TRAIN, lab, pair, step_change
@@ -166,6 +168,11 @@ def of(rule: str, view: RunView) -> Judgement:
     return next(j for j in evaluate(view) if j.rule == rule)
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
 NUMBERS = st.one_of(st.floats(-10, 10), st.sampled_from([np.nan, np.inf, -np.inf, 0.0]))
 
 
@@ -187,8 +194,26 @@ def views(draw: st.DrawFn) -> RunView:
     seen = np.arange(draw(st.integers(0, 30)))
     rows = RowReadings(at, at % 3, hashes, draw(st.sampled_from([1, 4])), seen, np.full(len(seen), 8))
     tolerances = {TRAIN: Tolerance(draw(st.sampled_from([0.0, 0.01, np.nan])), "x", draw(st.integers(0, 3)))}
+    task, rate = "downstream/a/accuracy", "optim/learning_rate"
+    for name in draw(st.sets(st.sampled_from([task, rate, "parity/kl", "train/scored_tokens"]))):
+        metrics[name] = any_series(draw)
+        reference[name] = any_series(draw)
+    config = draw(st.dictionaries(st.sampled_from(["lr", "data", "loss", "recipe"]), JSON, max_size=3))
+    starts = [[], [Segment(0, 0.0, 3)], [Segment(0, 0.0, 3), Segment(20, 1.0, 3, config, config, config, ((1, 4),))]]
+    right = np.array(draw(st.lists(st.booleans(), max_size=9)), bool)
+    steps = [int(s) for s in metrics[task].steps] if task in metrics else [5]
+    items = {"a": [Items(step, right) for step in steps]}
+    knots = tuple(Knot(draw(NUMBERS), "a place") for _ in range(draw(st.integers(0, 2))))
+    recipe = Recipe(flat(config), Loss("words", z_loss=draw(st.sampled_from([None, True])), scored_share=0.5),
+                    draw(st.sampled_from([{}, {HELD: "a"}])), knots)  # fmt: skip
+    clock = Arrivals(draw(NUMBERS), draw(NUMBERS), draw(NUMBERS), np.array(draw(st.lists(NUMBERS, max_size=40)), float))
     return RunView(
-        metrics, reference, draw(st.sampled_from([{}, tolerances])), draw(st.sampled_from([[], [Segment(0, 0.0, 3)]])),
+        metrics, reference, draw(st.sampled_from([{}, tolerances])), draw(st.sampled_from(starts)),
+        tasks={"a": 9}, items=draw(st.sampled_from([{}, items])), reference_items=items,
+        recipe=draw(st.sampled_from([Recipe(), recipe])), arrivals=draw(st.sampled_from([None, clock])),
+        happenings=[Happening(20, "data", "new")], same_order_declared=draw(st.booleans()),
+        eval_sets=draw(st.sampled_from([{}, {HELD: [(1, "a"), (20, "b")]}])),
+        heldout_hits=draw(st.sampled_from([None, {}, {"c4": HeldoutHits(at, hashes, 2, seen, np.full(len(seen), 8))}])),
         heldout=draw(st.sampled_from(["", HELD])), siblings=draw(st.sampled_from([[], [metrics]])),
         rows=draw(st.sampled_from([None, rows])), data=draw(st.sampled_from([None, DeclaredData(0), DeclaredData(20)])),
     )  # fmt: skip

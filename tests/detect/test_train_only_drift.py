@@ -30,9 +30,8 @@ def test_memorization_is_named(seed):
         "generalization gap change",
     }  # fmt: skip
     weights = {cause.name: cause.weight for cause in said.causes}
-    assert (
-        weights["repeated rows (double shard, replay)"] == "possible"
-    )  # without fingerprints nothing tells them apart
+    # Without fingerprints nothing tells them apart.
+    assert weights["repeated rows (double shard, replay)"] == "possible"
     assert weights["correlated batches: data order or mix differs from the reference"] == "possible"
 
 

@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 
 from service.database.engine import open_engine
 from service.database.migrate import ensure_schema
+from service.importers.detect import FORMATS as KNOWN
 from service.importers.folders import find
 from service.importers.job import Options, look, store
 from service.importers.rows import LogError
@@ -68,6 +69,10 @@ FORMATS = {
     "golden/megatron.out": "key_value_log",
     "golden/parameter_golf": "key_value_log",
     "golden/torchtitan_losses.txt": "delimited",
+    "golden/wandb_history.jsonl": "json_lines",
+    "golden/wandb_history.parquet": "parquet",
+    "golden/maxtext_metrics.jsonl": "json_lines",
+    "golden/olmes/": "olmes",
     "golden/peers/events.out": "tensorboard",
     "golden/peers/mlflow.db": "mlflow_sqlite",
     "golden/peers/trackio.db": "trackio",
@@ -79,6 +84,7 @@ REFUSED = {
     "meta.yaml": "a part of MLflow's file store",
     "mlflow.runName": "a part of MLflow's file store",
 }
+BESIDE = ("INDEX.tsv", "meta.yaml", "mlflow.runName")  # parts of a store, and the list
 NO_LOGS = {"SOURCE.md", "expected.json"}
 
 
@@ -142,3 +148,12 @@ def test_a_folder_of_logs(engine: Engine, folder: str) -> None:
     assert all(reason for _, reason in found.refused)
     if folder == "lm_eval":
         assert [(group.name, len(group.paths)) for group in found.groups] == [("410m", 2)]
+
+
+def test_every_kind_and_every_file_is_in_the_table() -> None:
+    kinds = {FORMATS[start] for start in FORMATS if start.startswith("golden/")}
+    assert kinds == set(KNOWN) - {"aim"}, "a slice of every format; Aim's repository is made by Aim (tests/peers)"
+    if INDEX.exists():
+        listed = {name for name, _ in _shared()}
+        there = {path.relative_to(SHARED).as_posix() for path in SHARED.rglob("*") if path.is_file()}
+        assert not [name for name in there - listed if not name.endswith(BESIDE)]

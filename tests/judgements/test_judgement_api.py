@@ -71,6 +71,12 @@ def test_the_gap_of_a_train_metric_comes_in_blocks_with_intervals(client: TestCl
     fewer = client.get(f"/runs/{run}/gap", params={"points": 2}).json()
     assert 1 <= len(fewer["gap"]) <= 2
     assert fewer["window_steps"] % gap["window_steps"] == 0
+    normal = gap["normality"]
+    assert normal["percentile"] > 99.0
+    assert normal["pairs"] >= 1
+    assert normal["names"]
+    assert 0.0 < normal["largest"] < 0.25
+    assert normal["source"]
 
 
 def test_the_gap_of_evaluations_comes_one_by_one(client: TestClient, world: JudgedWorld) -> None:
@@ -79,12 +85,13 @@ def test_the_gap_of_evaluations_comes_one_by_one(client: TestClient, world: Judg
     assert gap["window_steps"] is None
     assert gap["first_step"] == gap["last_step"]
     np.testing.assert_allclose(gap["gap"], 0.1, atol=1e-9)
+    assert gap["normality"]["percentile"] > 99.0
 
 
 def test_a_metric_that_only_the_run_has_gives_an_empty_gap(client: TestClient, world: JudgedWorld) -> None:
     _, run = shifted(world, 0.0)
     gap = client.get(f"/runs/{run}/gap", params={"metric": "optim/nothing"}).json()
-    assert (gap["gap"], gap["first_step"], gap["tolerance"]) == ([], [], None)
+    assert (gap["gap"], gap["first_step"], gap["tolerance"], gap["normality"]) == ([], [], None, None)
 
 
 def test_values_that_are_none_do_not_spoil_the_gap(client: TestClient, world: JudgedWorld) -> None:

@@ -17,6 +17,7 @@ from wandb_server import FakeRun, WandbServer
 
 from service.cli.main import app
 from service.database.engine import reading
+from service.importers import wandb_api
 from service.importers.wandb_api import WandbApi, WandbError
 from service.importers.wandb_pull import PartCounts, PlannedRun
 from service.references.bundle import load_bundle
@@ -270,3 +271,23 @@ def test_counts_of_a_part(server: WandbServer) -> None:
     with WandbApi("lab", "small", url=server.url, key="") as api:
         page = api.history("aaaa", 0, 1000)
     assert PartCounts(len(page.rows), page.refused, page.other) == PartCounts(999, 0, 2 * 999)
+
+
+def test_what_is_no_row_is_counted_and_what_is_no_wait_is_none(
+    server: WandbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(wandb_api.time, "sleep", waits.append)
+    monkeypatch.setattr(wandb_api, "FIRST_WAIT", 0.01)
+    run = server.run("aaaa")
+    assert run is not None
+    run.rows.insert(3, {"_step": 3.5, "x": 1})
+    run.rows.insert(0, {"_step": 2, "big": 10**400, "deep": {"a": {"b": 2}}, "flag": True, "none": None})
+    server.troubles.extend(["408", "nan", "long"])
+    with WandbApi("lab", "small", url=server.url, key="", patience=1.0) as api:
+        page = api.history("aaaa", 0, 10)
+    assert page.refused == 1
+    assert waits[-1] == 5.0, "as W&B asked, though it is longer than the client is patient"
+    assert max(waits[:-1]) < 0.05
+    odd = next(row for row in page.rows if "deep.a.b" in row.values)
+    assert odd.values == {"deep.a.b": 2.0, "flag": 1.0}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, select
 
@@ -124,6 +124,7 @@ class Playing:
 
 
 @given(script)
+@example([("batch", 0, [-1], False, True, None), ("seal",), ("batch", 0, [-1], True, False, None)])
 @settings(
     max_examples=40,
     deadline=None,

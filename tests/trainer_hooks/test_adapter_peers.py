@@ -47,6 +47,7 @@ def test_clu(monkeypatch: pytest.MonkeyPatch, environment: Path) -> None:
     writer.flush()
     writer.close()
     writer.write_scalars(100, {"train_loss": 2.0})  # late: opens no other segment
+    assert writer.attached.run is None
     segment = only(environment)
     assert segment.body["start_step"] == 99
     assert segment.points == {

@@ -56,6 +56,7 @@ class World:
         stage: str = "stage1",
         start_step: int = 0,
         launch: int = 1,
+        config: dict[str, object] | None = None,
     ) -> str:
         """Open a segment and return its id."""
         segment = str(uuid5(SPACE, f"{project} {name} {stage} {launch}"))
@@ -69,7 +70,7 @@ class World:
             "start_step": start_step,
             "tokens_per_step": TOKENS_PER_STEP,
             "topology": {"hosts": HOSTS, "processes": 1, "devices": 1, "device_kind": "cpu"},
-            "config": {"learning_rate": 0.002},
+            "config": {"learning_rate": 0.002} if config is None else config,
             "versions": {"jax": "0.10.2"},
             "data": {"rows": 3200, "epochs": 1},
             "sample_rows": 1,

@@ -7,16 +7,19 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
-from judged_world import JudgedWorld, Scripted
-from sqlalchemy import Engine
+from judged_world import TRAIN, JudgedWorld, Scripted
+from sqlalchemy import Engine, select
 
 import service.alerts.record
 from service.database.engine import reading, writing
-from service.database.models import RunWork
+from service.database.models import RunState, RunWork, Segment
 from service.detect.engine import FAMILY_OF_RULE
 from service.detect.inputs import RunView
 from service.detect.judgement import Judgement
+from service.series.writer import write_points
+from service.worker.judge import Judge
 from service.worker.loop import lag
 
 
@@ -240,3 +243,70 @@ def test_lag_is_the_age_of_what_waits(world: JudgedWorld) -> None:
     with reading(world.engine) as session:
         assert lag(session, 4e9) == 0.0
         assert session.get_one(RunWork, (run, "judge")).done_version == 1
+
+
+def silent_run(world: JudgedWorld, now: float) -> int:
+    """A run whose trainer logged a step a second until it died at `now`."""
+    run = world.run()
+    steps = np.arange(1, 101)
+    with writing(world.engine) as session:
+        segment = session.scalars(select(Segment.id).where(Segment.run_id == run)).one()
+        losses = {TRAIN: (steps, np.full(100, 3.0))}
+        write_points(session, run, segment, steps, now - 100.0 + steps, None, losses)
+        session.get_one(RunState, run).last_data_at = now
+    return run
+
+
+def at(judge: Judge, clock: list[float], now: float) -> float:
+    """Judge what is due at this time, however lately it was judged."""
+    clock[0] = now
+    judge._paces.clear()
+    return judge.judge_due()
+
+
+def test_a_run_whose_trainer_is_dead_is_judged_again_without_news(world: JudgedWorld) -> None:
+    clock = [1e9]
+    judge = world.judge(None, clock=lambda: clock[0])
+    run = silent_run(world, 1e9)
+    at(judge, clock, 1e9 + 1.0)
+    assert world.judgements(run)["data_stopped"].state == "no"
+    assert at(judge, clock, 1e9 + 11.0) < math.inf
+    assert world.judgements(run)["data_stopped"].body["limit"] == 120.0  # by now its own pattern was looked at
+    assert at(judge, clock, 1e9 + 71.0) == pytest.approx(49.0)
+    assert world.judgements(run)["data_stopped"].decided_at == 1e9 + 11.0  # nothing was due
+    assert not [alert for alert in world.alerts() if alert.family == "operation"]
+    at(judge, clock, 1e9 + 131.0)
+    assert world.judgements(run)["data_stopped"].state == "yes"
+    [alert] = [alert for alert in world.alerts() if alert.family == "operation"]
+    assert (alert.rules, alert.state) == (["data_stopped"], "firing")
+    assert at(judge, clock, 2e9) == math.inf  # it was said; a dead run costs nothing more
+    assert world.judgements(run)["data_stopped"].decided_at == 1e9 + 131.0
+    world.points(run, [101])
+    with writing(world.engine) as session:
+        session.get_one(RunState, run).last_data_at = 2e9
+    at(judge, clock, 2e9)
+    assert world.judgements(run)["data_stopped"].state == "no"
+
+
+def test_another_process_goes_on_watching_and_counts_only_the_time_it_listens(world: JudgedWorld) -> None:
+    clock = [1e9 + 1.0]
+    run = silent_run(world, 1e9)
+    world.judge(None, clock=lambda: clock[0]).judge_due()
+    clock[0] += 5_000.0  # the service was down
+    judge = world.judge(None, clock=lambda: clock[0])
+    judge.judge_due()
+    assert world.judgements(run)["data_stopped"].state == "cannot tell"
+    at(judge, clock, clock[0] + 121.0)
+    assert world.judgements(run)["data_stopped"].state == "yes"
+
+
+def test_a_finished_run_is_watched_no_more(world: JudgedWorld) -> None:
+    clock = [1e9 + 20.0]
+    run = silent_run(world, 1e9)
+    with writing(world.engine) as session:
+        session.scalars(select(Segment).where(Segment.run_id == run)).one().finished_at = 1e9
+    judge = world.judge(None, clock=lambda: clock[0])
+    assert judge.judge_due() == math.inf
+    clock[0] += 1e5
+    assert judge.judge_due() == math.inf
+    assert world.judgements(run)["data_stopped"].state == "no"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import trainer_hooks
@@ -59,14 +59,21 @@ def around(
     setattr(owner, method, wrapped)
 
 
-def scalars(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def scalars(values: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     """The numbers of `values`, nested mappings joined with slashes; texts, images and histograms are left out."""
+    found: dict[str, Any] = {}
     for key, value in values.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from scalars(cast("Mapping[Any, Any]", value), f"{name}/")
-        elif (isinstance(value, (int, float)) or hasattr(value, "dtype")) and getattr(value, "size", 1) == 1:
-            yield name, value
+        name = f"{prefix}{key}" if prefix else key
+        if type(value) is float:  # most are; the rest of the order goes by what asking costs
+            found[name] = value
+        elif hasattr(value, "dtype"):
+            if value.size == 1:
+                found[name] = value
+        elif isinstance(value, (int, float)):
+            found[name] = value
+        elif isinstance(value, Mapping):
+            found |= scalars(cast("Mapping[Any, Any]", value), f"{name}/")
+    return found
 
 
 class Attached:
@@ -98,12 +105,15 @@ class Attached:
     @harmless
     def log(self, step: int, values: Mapping[str, Any], evaluation: bool = False) -> None:
         """Records metrics under the trainer's names at the trainer's step."""
-        numbers = dict(scalars(values))
+        numbers = scalars(values)
         shift = self._shifts[evaluation]
         updates = step + shift if shift else step  # a step on a device must not begin a computation there
         if self.run is None and ("start_step" in self.arguments or self.names.knows(numbers)):
             self.open(start_step=max(0, int(updates) - (not evaluation)))
-        self.call("log", updates, numbers)
+        if self.run is not None:
+            self.run.log(updates, numbers)
+        else:
+            self.call("log", updates, numbers)
 
     @harmless
     def call(self, method: str, *arguments: Any) -> None:

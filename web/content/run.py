@@ -19,6 +19,7 @@ from service.judgements.repository import JudgementRepository
 from service.runs.endpoints import read_run
 from service.runs.repository import RunRepository
 from service.runs.schemas import RunDetail, RunReference
+from web.content.conversions import Conversion, conversions
 from web.content.headline import TONES, Fact, facts, in_order
 from web.content.runs import share_of
 
@@ -61,6 +62,8 @@ class RunPage:
     alerts: Sequence[AlertSummary]
     judgements: Sequence[Mapping[str, Any]]
     events: Sequence[EventLine]
+    step_meanings: Sequence[str]
+    conversions: Sequence[Conversion]
 
 
 def run_page(context: Context, uuid: UUID) -> RunPage:
@@ -75,6 +78,7 @@ def run_page(context: Context, uuid: UUID) -> RunPage:
         row = RunRepository(session).by_uuid(uuid)
         bodies = {j.rule: j.body for j in JudgementRepository(session).of_run(row.id)} if row else {}
         events = _events(session, row.id) if row else []
+    meanings, converted = conversions(run.segments, run.metrics)
     return RunPage(
         uuid=run.id,
         name=run.name,
@@ -97,6 +101,8 @@ def run_page(context: Context, uuid: UUID) -> RunPage:
         alerts=sorted(alerts, key=lambda alert: alert.state == "resolved"),
         judgements=in_order(bodies),
         events=events,
+        step_meanings=meanings,
+        conversions=converted,
     )
 
 

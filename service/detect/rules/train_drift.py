@@ -10,7 +10,7 @@ import numpy as np
 from service.compare.pairs import SD_PER_LIMIT
 from service.detect.drift_causes import Held, of_drift
 from service.detect.findings import TRAIN, Findings, current_gap, drift_now, left_own_offset
-from service.detect.gaps import SD_PER_TOLERANCE, DriftEpisode, TrainGap
+from service.detect.gaps import SD_PER_TOLERANCE, DriftEpisode, TrainGap, unit_of
 from service.detect.heldout import Answer
 from service.detect.judgement import Cause, Evidence, Judgement, State
 from service.detect.pair_drift import Moved
@@ -201,6 +201,9 @@ def _too_little(findings: Findings, train: TrainGap | None) -> Judgement:
         summary = "Cannot tell: the run has no train loss."
     elif not findings.view.reference.get(TRAIN):
         summary = "Cannot tell: there is no reference train loss to compare with."
+    elif train is None and (unit := unit_of(findings.view, TRAIN, findings.cache)) is not None:
+        name = _name(findings)
+        summary = f"Cannot tell: the run's train loss seems to be {unit}; that of {name} is in nats per token."
     elif train is None:
         summary = "Cannot tell: no train point lies in the reference's token range."
     else:

@@ -16,10 +16,9 @@ from trainer_hooks.adapters.clu import PacenoteWriter
 from trainer_hooks.adapters.tunix import PacenoteBackend
 
 
-def test_clu_takes_the_writer_among_others(spool: Path, tmp_path: Path) -> None:
+def test_clu_takes_the_writer_among_others(spool: Path) -> None:
     hook = PacenoteWriter(name="clu", project="p", shift=1, tokens_per_step=64)
-    memory = metric_writers.MemoryWriter()
-    writer = metric_writers.AsyncMultiWriter([memory, hook])
+    writer = metric_writers.AsyncMultiWriter([metric_writers.LoggingWriter(), hook])
     assert isinstance(hook, metric_writers.MetricWriter)
     writer.write_hparams({"width": 8})
     for step in range(3):
@@ -35,15 +34,11 @@ def test_clu_takes_the_writer_among_others(spool: Path, tmp_path: Path) -> None:
     writer.close()
     (segment,) = recorded(spool)
     assert segment.finished
-    assert segment.series("train/ce_loss") == pytest.approx({1: 3.0, 2: 2.9, 3: 2.8})
-    # What clu's own writer kept, but for the step: this loop counts from 0.
-    assert {step + 1: values["train_loss"] for step, values in memory.scalars.items()} == pytest.approx(
-        segment.series("train/ce_loss")
-    )
+    assert segment.series("train/ce_loss") == pytest.approx({1: 3.0, 2: 2.9, 3: 2.8})  # the loop counts from 0
     assert segment.events[0]["value"] == {"width": 8}
 
 
-def test_the_default_writer_of_clu_and_the_hook(spool: Path, tmp_path: Path) -> None:
+def test_the_default_writer_of_clu_and_the_hook(spool: Path) -> None:
     writer = metric_writers.MultiWriter(
         [
             metric_writers.create_default_writer(None, just_logging=True),

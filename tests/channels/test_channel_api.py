@@ -71,6 +71,20 @@ def test_a_failed_test_says_why_and_a_good_one_enables_again(
     assert client.get(f"/channels/{made['id']}").json()["enabled"]
 
 
+def test_apprise_sends_and_follows_no_redirect(client: TestClient, receiver: Receiver) -> None:
+    address = receiver.url.replace("http://", "json://")
+    made = make(client, f"{address}/in", kind="apprise")
+    assert client.post(f"/channels/{made['id']}/test").json()["delivered"]
+    [request] = receiver.take()
+    assert "Pacenote test message to team" in request.json["title"]
+    receiver.will("/in", Answer(301, (("location", f"{receiver.url}/elsewhere"),)))
+    failed = client.post(f"/channels/{made['id']}/test").json()
+    assert not failed["delivered"]
+    assert "Apprise could not send it" in failed["error"]
+    assert [request.path for request in receiver.take()] == ["/in"]
+    assert receiver.nothing_left()
+
+
 def test_what_is_wrong_is_named(client: TestClient) -> None:
     good = {"name": "a", "kind": "slack", "url": "http://127.0.0.1/"}
     wrong: list[tuple[str, dict[str, Any]]] = [

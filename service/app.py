@@ -25,6 +25,7 @@ from service.health.telemetry import install as install_telemetry
 from service.ingest.committer import Committer
 from service.ingest.endpoints import router as ingest
 from service.judgements.endpoints import router as judgements
+from service.notes.endpoints import router as notes
 from service.recovery.endpoints import router as recovery
 from service.references.endpoints import router as references
 from service.rules.endpoints import router as rules
@@ -36,8 +37,8 @@ from service.worker.loop import Worker
 from web.pages import install as install_pages
 
 NOUNS = (
-    runs, ingest, series, fingerprints, references, judgements, previews, rules, deviations, recovery, alerts, channels,
-    events,
+    runs, notes, ingest, series, fingerprints, references, judgements, previews, rules, deviations, recovery, alerts,
+    channels, events,
 )  # fmt: skip
 
 SMALL_BODY = 64 * 1024  # bytes of a request that a person or a script writes

@@ -9,26 +9,25 @@ from uuid import UUID
 
 import msgspec
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 
-from service.alerts.endpoints import acknowledge_alert, list_alerts
-from service.alerts.schemas import Acknowledgement
+from service.alerts.endpoints import list_alerts
 from service.auth.token import require_token
 from service.context import ContextDep
 from service.database.engine import reading
 from service.errors import InvalidError, NotFoundError, ProblemError
 from service.references.repository import ReferenceRepository
 from service.runs.repository import RunRepository
-from web import guard, static_files
+from web import alert_actions, guard, static_files
 from web.content.alert import alert_page
 from web.content.figures import GROUPS
 from web.content.panels import Group
 from web.content.reference import reference_lines, reference_page
 from web.content.reference_figures import stage_figures
 from web.content.run import run_page
-from web.content.runs import run_lines
+from web.content.runs import SORTS, VERDICTS, run_list
 from web.content.scene import set_scene
+from web.content.small import small_gap
 from web.figures.layout import AxisKind
 from web.figures.palette import palette_of
 from web.rendering import base_of, render
@@ -46,14 +45,20 @@ def runs(
     request: Request,
     context: ContextDep,
     project: Annotated[str | None, Query(max_length=256)] = None,
-    cursor: Annotated[str | None, Query(max_length=256)] = None,
+    search: Annotated[str, Query(max_length=256)] = "",
+    verdict: Annotated[str, Query(max_length=32)] = "",
+    sort: Annotated[str, Query(max_length=32)] = "newest",
+    archived: Annotated[str, Query(max_length=8)] = "",
+    cursor: Annotated[str | None, Query(max_length=2048)] = None,
 ) -> Response:
     """Every run at a glance."""
     try:
-        lines, following = run_lines(context, project, cursor)
+        found = run_list(
+            context, project=project, search=search, verdict=verdict, sort=sort, archived=bool(archived), cursor=cursor
+        )
     except InvalidError as error:
         return _problem(request, error)
-    return render(request, "runs.html", runs=lines, cursor=following, project=project)
+    return render(request, "runs.html", runs=found, verdicts=VERDICTS, sorts=SORTS)
 
 
 @pages.get("/runs")
@@ -95,19 +100,6 @@ def alert(request: Request, context: ContextDep, uuid: str) -> Response:
     return render(request, "alert.html", alert=content, plotly=static_files.plotly_path())
 
 
-@pages.post("/alerts/{uuid}/acknowledge", dependencies=[Depends(guard.require_same_origin)])
-async def acknowledge(request: Request, context: ContextDep, uuid: str) -> Response:
-    """The form of an alert's page."""
-    form = await guard.form_of(request)
-    by, note = form.get("by", "").strip()[:256] or "somebody", form.get("note", "").strip()[:4000]
-    try:
-        found = _uuid(uuid, "alert")
-        await run_in_threadpool(acknowledge_alert, context, found, Acknowledgement(by=by, note=note))
-    except ProblemError as error:
-        return _problem(request, error)
-    return RedirectResponse(f"{base_of(request)}/alerts/{found}", 303)
-
-
 @pages.get("/references")
 def references(request: Request, context: ContextDep) -> Response:
     """What is installed to compare with."""
@@ -139,6 +131,16 @@ def run_figures(
         return _answer(request, group(set_scene(session, found, x, palette_of(theme))))
 
 
+@figures.get("/runs/{uuid}/gap.svg")
+def run_sparkline(request: Request, context: ContextDep, uuid: UUID) -> Response:
+    """The gap of a run's training loss, small, for the list."""
+    with reading(context.engine) as session:
+        found = RunRepository(session).by_uuid(uuid)
+        if found is None:
+            raise NotFoundError(f"There is no run {uuid}.")
+        return _cached(request, small_gap(session, found).encode(), "image/svg+xml")
+
+
 @figures.get("/references/{slug}/figures/{stage}")
 def reference_figures(
     request: Request, context: ContextDep, slug: str, stage: str, x: AxisKind = "tokens", theme: Theme = "light"
@@ -152,7 +154,10 @@ def reference_figures(
 
 
 def _answer(request: Request, group: Group) -> Response:
-    body = msgspec.json.encode(group.to_json())
+    return _cached(request, msgspec.json.encode(group.to_json()), "application/json")
+
+
+def _cached(request: Request, body: bytes, media_type: str) -> Response:
     headers = {
         "ETag": f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"',
         "Cache-Control": "private, no-cache",
@@ -164,7 +169,7 @@ def _answer(request: Request, group: Group) -> Response:
     if len(body) > COMPRESS_FROM and "gzip" in request.headers.get("accept-encoding", ""):
         body = gzip.compress(body, 3, mtime=0)
         headers["Content-Encoding"] = "gzip"
-    return Response(body, media_type="application/json", headers=headers)
+    return Response(body, media_type=media_type, headers=headers)
 
 
 def _uuid(text: str, what: str) -> UUID:
@@ -181,6 +186,6 @@ def _problem(request: Request, error: ProblemError) -> Response:
 def install(app: FastAPI) -> None:
     """Add pages, figures, scripts and styles to the application."""
     app.mount(static_files.static_path(), static_files.ImmutableFiles(directory=static_files.STATIC), name="static")
-    for router in (static_files.router, guard.router, pages, figures):
+    for router in (static_files.router, guard.router, pages, alert_actions.router, figures):
         app.include_router(router)
     guard.install(app)

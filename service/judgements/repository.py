@@ -39,6 +39,11 @@ class JudgementRepository:
         found = select(JudgementRow).where(JudgementRow.run_id == run_id).order_by(JudgementRow.rule)
         return list(self.session.scalars(found))
 
+    def of_rule(self, rule: str, run_ids: Sequence[int]) -> dict[int, JudgementRow]:
+        """The latest answer of one rule about each of these runs that has one."""
+        found = select(JudgementRow).where(JudgementRow.rule == rule, JudgementRow.run_id.in_(run_ids))
+        return {row.run_id: row for row in self.session.scalars(found)}
+
     def verdict(self, run_id: int) -> VerdictRow | None:
         """The run's verdict, None before the first."""
         return self.session.get(VerdictRow, run_id)

@@ -52,6 +52,7 @@ class RunAnswers:
             progress=self._progress(run, state),
             data_version=state.data_version if state else 0,
             created_at=run.created_at,
+            archived_at=run.archived_at,
         )
 
     def detail(self, row: RunRow) -> RunDetail:

@@ -9,7 +9,7 @@ import msgspec
 
 from service.errors import field_error
 
-Place = tuple[float, int]  # sort value and id of the last row that was given
+Place = tuple[float | str, int]  # sort value and id of the last row that was given
 
 
 def encode(place: Place) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import Select, and_, bindparam, func, or_, select
+from sqlalchemy import Select, and_, bindparam, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from service.database.models import (
@@ -22,6 +22,7 @@ from service.database.models import (
     VerdictRow,
 )
 from service.runs.cursor import Place, decode, encode
+from service.runs.listing import Listing, chosen, sort_key
 from service.series.lineage import lineage
 from service.series.live import AWAITED, NO_LIMIT, live_limits
 
@@ -85,25 +86,20 @@ class RunRepository:
         row = self.session.execute(_rows().where(Run.uuid == uuid)).one_or_none()
         return None if row is None else RunRow(*row)
 
-    def page(
-        self, project: str | None = None, role: str | None = None, cursor: str | None = None, limit: int = 50
-    ) -> tuple[list[RunRow], str | None]:
-        """Runs, the newest first, and the cursor of the next page: None at the end, so no later page is empty.
+    def page(self, listing: Listing, limit: int = 50) -> tuple[list[RunRow], str | None]:
+        """Runs as asked for, and the cursor of the next page: None at the end, so no later page is empty.
 
         Raises:
-            InvalidError: the cursor was not made here.
+            InvalidError: the cursor was not made here, or for another order.
         """
-        query = _rows().order_by(Run.created_at.desc(), Run.id.desc()).limit(limit + 1)
-        if project is not None:
-            query = query.where(Project.slug == project)
-        if role is not None:
-            query = query.where(Run.role == role)
-        if cursor is not None:
-            at, last = decode(cursor)
-            query = query.where(or_(Run.created_at < at, and_(Run.created_at == at, Run.id < last)))
-        rows = [RunRow(*row) for row in self.session.execute(query)]
-        places: list[Place] = [(row.run.created_at, row.run.id) for row in rows]
-        return rows[:limit], _next(places, limit)
+        query = chosen(_rows(), listing, _OPEN_ALERTS).add_columns(sort_key(listing.sort, _OPEN_ALERTS))
+        found = self.session.execute(query.limit(limit + 1)).all()
+        places: list[Place] = [(row[-1], row[0].id) for row in found]
+        return [RunRow(*row[:-1]) for row in found[:limit]], _next(places, limit)
+
+    def set_archived(self, run_id: int, at: float | None) -> None:
+        """Take a run out of the way of lists since `at` (unix seconds), or back: None."""
+        self.session.execute(update(Run).where(Run.id == run_id).values(archived_at=at))
 
     def state(self, run_id: int) -> RunState | None:
         """How far the run's data has come."""
@@ -182,12 +178,14 @@ class RunRepository:
 _FINISHED = select(func.count(Segment.finished_at)).where(Segment.run_id == bindparam("run"))
 
 
+_OPEN_ALERTS = (
+    select(func.count(Alert.id)).where(Alert.run_id == Run.id, Alert.state != "resolved").correlate(Run)
+).scalar_subquery()
+
+
 def _rows() -> Select[Run, str, RunState, VerdictRow, int]:
-    alerts = (
-        select(func.count(Alert.id)).where(Alert.run_id == Run.id, Alert.state != "resolved").correlate(Run)
-    ).scalar_subquery()
     return (
-        select(Run, Project.slug, RunState, VerdictRow, alerts)
+        select(Run, Project.slug, RunState, VerdictRow, _OPEN_ALERTS)
         .join(Project, Run.project_id == Project.id)
         .outerjoin(RunState, RunState.run_id == Run.id)
         .outerjoin(VerdictRow, VerdictRow.run_id == Run.id)

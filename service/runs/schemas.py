@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from service.runs.fields import Number, Time
 
@@ -35,7 +35,10 @@ class Progress(BaseModel):
 
 
 class RunSummary(BaseModel):
-    """One run in a list. `last_tokens` counts from the start of the stage, `age_seconds` from the last data to now."""
+    """One run in a list. `last_tokens` counts from the start of the stage, `age_seconds` from the last data to now.
+
+    `archived_at`: since when lists leave it out unless they are asked for archived runs; null: they show it.
+    """
 
     id: UUID
     project: str
@@ -52,10 +55,19 @@ class RunSummary(BaseModel):
     progress: Progress | None
     data_version: int
     created_at: Time
+    archived_at: Time | None
+
+
+class RunChange(BaseModel):
+    """What may be changed about a run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    archived: bool
 
 
 class RunPage(BaseModel):
-    """Runs, the newest first; `next_cursor` is null on the last page."""
+    """Runs in the order asked for; `next_cursor` is null on the last page."""
 
     items: list[RunSummary]
     next_cursor: str | None

@@ -16,10 +16,10 @@ from service.context import Context
 from service.database.engine import reading
 from service.database.models import Event
 from service.judgements.repository import JudgementRepository
+from service.runs.conversions import Conversion, conversions
 from service.runs.endpoints import read_run
 from service.runs.repository import RunRepository
 from service.runs.schemas import RunDetail, RunReference
-from web.content.conversions import Conversion, conversions
 from web.content.headline import TONES, Fact, facts, in_order
 from web.content.runs import share_of
 

@@ -13,7 +13,7 @@ from service.database.models.base import Base
 from service.database.models.judging import DeclaredDeviation, JudgingChange, RuleSetting
 from service.database.models.points import Chunk, Fingerprint, ItemResult, Journal, Metric, Receipt
 from service.database.models.references import Reference, ReferenceRun
-from service.database.models.runs import Event, Project, Run, RunState, RunWork, Segment
+from service.database.models.runs import Event, Project, Run, RunNote, RunState, RunWork, Segment
 
 __all__ = [
     "Alert",
@@ -37,6 +37,7 @@ __all__ = [
     "ReferenceRun",
     "RuleSetting",
     "Run",
+    "RunNote",
     "RunState",
     "RunWork",
     "Segment",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import BigInteger, ForeignKey, Index, String, Text, UniqueConstraint, Uuid
+from sqlalchemy import JSON, BigInteger, ForeignKey, Index, String, Text, UniqueConstraint, Uuid, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from service.database.models.base import Base, Key
@@ -55,6 +55,10 @@ class Alert(Base):
     opened_step: Mapped[int] = mapped_column(BigInteger)
     updated_at: Mapped[float]
     resolved_at: Mapped[float | None]
+    muted_until: Mapped[float | None]  # messages wait until then
+    assignee: Mapped[str | None] = mapped_column(String(256))
+    # Rules that still hold since somebody resolved it: service.alerts.held.
+    held: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
 
 class AlertChange(Base):
@@ -64,9 +68,10 @@ class AlertChange(Base):
 
     alert_id: Mapped[int] = mapped_column(ForeignKey("alert.id"), primary_key=True, autoincrement=False)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    kind: Mapped[str] = mapped_column(String(16))  # firing | joined | evidence | acknowledged | resolved
+    kind: Mapped[str] = mapped_column(String(16))  # service.alerts.episodes.Kind, service.alerts.hands
     at: Mapped[float]
     body: Mapped[dict[str, Any]]
+    event: Mapped[int] = mapped_column(BigInteger, unique=True)  # place among all changes, in the order of commits
 
 
 class Channel(Base):
@@ -89,6 +94,9 @@ class Channel(Base):
     enabled: Mapped[bool] = mapped_column(default=True)
     failures: Mapped[int] = mapped_column(default=0, server_default="0")  # attempts in a row that failed
     paused_until: Mapped[float | None]  # the circuit breaker: nothing is sent before
+    group_by: Mapped[str] = mapped_column(String(16), default="none", server_default="none")  # none | run | project
+    group_wait: Mapped[float] = mapped_column(default=0.0, server_default="0")  # seconds that a first message waits
+    repeat_seconds: Mapped[float | None]  # None: what is still firing is not said again
     created_at: Mapped[float]
 
 
@@ -99,6 +107,14 @@ class Delivery(Base):
     __table_args__ = (
         UniqueConstraint("alert_id", "change_number", "channel_id"),
         Index("ix_delivery_state_next_attempt_at", "state", "next_attempt_at"),
+        Index(
+            "ix_delivery_channel_id_next_attempt_at",
+            "channel_id",
+            "next_attempt_at",
+            "id",
+            sqlite_where=text("state = 'pending'"),
+            postgresql_where=text("state = 'pending'"),
+        ),
     )
 
     id: Mapped[int] = mapped_column(Key, primary_key=True)
@@ -113,6 +129,7 @@ class Delivery(Base):
     payload: Mapped[dict[str, Any]]  # what is sent, before the channel's own form
     created_at: Mapped[float]
     delivered_at: Mapped[float | None]
+    sent_with: Mapped[int | None] = mapped_column(Key)  # id of the delivery whose message carries this one
 
 
 class DeliveryAttempt(Base):

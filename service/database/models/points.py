@@ -97,8 +97,10 @@ class Fingerprint(Base):
     sample: Mapped[int] = mapped_column(BigInteger)
     points: Mapped[int]
     steps: Mapped[bytes]  # int64 (n,), by pcodec
-    hashes: Mapped[bytes]  # uint64 (n,), little endian: nothing makes them shorter
+    hashes: Mapped[bytes]  # uint64 (n,): of rows little endian, for nothing makes them shorter; else by pcodec
     seen: Mapped[bytes]  # int64 (m, 3): from_step, to_step, rows per step
+    windows: Mapped[int | None] = mapped_column(BigInteger)  # of a held-out set: how many are looked for
+    counts: Mapped[bytes | None]  # of held-out hits: int64 (n,) windows in the row, by pcodec
 
 
 class ItemResult(Base):

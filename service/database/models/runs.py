@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import BigInteger, ForeignKey, Index, LargeBinary, String, UniqueConstraint, Uuid
+from sqlalchemy import BigInteger, ForeignKey, Index, LargeBinary, String, Text, UniqueConstraint, Uuid
 from sqlalchemy.orm import Mapped, mapped_column
 
 from service.database.models.base import Base, Key
@@ -42,6 +42,21 @@ class Run(Base):
     forked_at_step: Mapped[int | None] = mapped_column(BigInteger)
     data: Mapped[dict[str, Any] | None]  # {"rows": …, "epochs": …} as declared by the trainer
     created_at: Mapped[float]
+    archived_at: Mapped[float | None]  # out of the way of lists since then; judged as ever
+
+
+class RunNote(Base):
+    """What a person has written beside a run."""
+
+    __tablename__ = "run_note"
+
+    id: Mapped[int] = mapped_column(Key, primary_key=True)
+    uuid: Mapped[UUID] = mapped_column(Uuid, unique=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("run.id"), index=True)
+    step: Mapped[int | None] = mapped_column(BigInteger)  # None: of the run as a whole
+    written_by: Mapped[str] = mapped_column(String(256))
+    text: Mapped[str] = mapped_column(Text)
+    at: Mapped[float]
 
 
 class RunState(Base):

@@ -1,0 +1,23 @@
+"""Pictures that stand in lists."""
+
+from __future__ import annotations
+
+import numpy as np
+from sqlalchemy.orm import Session
+
+from service.database.models import Run
+from service.judgements.gap import read_gap
+from service.judgements.view import UnknownReferenceError
+from web.content.scene import TRAIN
+from web.figures.sparkline import sparkline
+
+POINTS = 66  # one for every second pixel
+
+
+def small_gap(session: Session, run: Run) -> str:
+    """The gap of a run's training loss as an SVG; an empty one where there is none."""
+    try:
+        gap, _ = read_gap(session, run, TRAIN, POINTS)
+    except UnknownReferenceError:
+        return sparkline(np.zeros(0), None)
+    return sparkline(gap.gap, gap.tolerance.value if gap.tolerance else None)

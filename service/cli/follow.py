@@ -31,6 +31,9 @@ def follow(
         list[str] | None, typer.Option("--map", help="NAME=METRIC: what a name in the log means. May be repeated.")
     ] = None,
     format_name: Annotated[str | None, typer.Option("--format", help="By default found by content.")] = None,
+    gradient_accumulation: Annotated[
+        int, typer.Option(min=1, help="Microbatches of one step: MaxText sums its auxiliary losses over them.")
+    ] = 1,
     from_start: Annotated[
         bool, typer.Option("--from-start", help="Read the log from its beginning again, as a new start of the trainer.")
     ] = False,
@@ -84,7 +87,7 @@ def follow(
             )
 
         typer.echo(f"{'Going on with' if state.cursor else 'Following'} {source} as {url.rstrip('/')}/runs/{run_id}")
-        follower = Follower(log, Feed(state, describe, chosen), file, service)
+        follower = Follower(log, Feed(state, describe, chosen, gradient_accumulation), file, service)
         follower.run(until_idle, once=once)
     except LogError as error:
         fail(str(error))

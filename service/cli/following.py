@@ -93,7 +93,10 @@ class Follower:
             typer.echo(f"The log is {self._log.format.replace('_', ' ')}:")
         for name, (metric, shift, unit) in new.items():
             steps = f", steps + {shift}" if shift else ""
-            typer.echo(f"  {name} -> {metric}{steps}{f' (from {unit})' if unit else ''}")
+            terms, divisor = self._feed.state.minus.get(name, ([], 1.0))
+            by = f" / {divisor:g}" if divisor != 1.0 else ""
+            without = "".join(f" - {term}{by}" for term in terms)
+            typer.echo(f"  {name}{without} -> {metric}{steps}{f' (from {unit})' if unit else ''}")
         self._shown |= set(new)
         fresh = [name for name in unknown if name not in self._said_unknown]
         if not fresh:

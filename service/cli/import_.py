@@ -46,6 +46,9 @@ def import_(
     mapping: Annotated[
         list[str] | None, typer.Option("--map", help="NAME=METRIC: what a name in the log means. May be repeated.")
     ] = None,
+    gradient_accumulation: Annotated[
+        int, typer.Option(min=1, help="Microbatches of one step: MaxText sums its auxiliary losses over them.")
+    ] = 1,
     sibling: Annotated[
         list[str] | None,
         typer.Option(help="Of a reference: another run of the log that is a healthy rerun (a seed), or `all` others."),
@@ -80,11 +83,13 @@ def import_(
             _print_refused(found)
             engine = None if dry_run and reference is None else open_database(settings.database_url)
             options = _options(engine, as_, project, name, stage, reference, tokens_per_step, run, mapping)
+            options = replace(options, accumulation=gradient_accumulation)
             if sibling and as_ != "reference":
                 fail("--sibling names the reruns of a reference: it goes with --as reference.")
             many = bool(sibling) or (as_ == "reference" and len(found.groups) > 1)
             wanted = replace(options, run=None) if many else options
             previews = [_look(group, wanted) for group in found.groups]
+            options = _placed(previews, options, given=tokens_per_step)
             if dry_run:
                 return
             assert engine is not None
@@ -133,11 +138,8 @@ def _options(
     from service.cli.replay import chosen_names
     from service.importers.job import Options
 
-    if as_ == "reference":
-        if reference is not None:
-            fail("--reference names what a run is compared with; a reference is compared with nothing.")
-        if tokens_per_step is None:
-            fail("A reference is placed by tokens: say how many a step has with --tokens-per-step.")
+    if as_ == "reference" and reference is not None:
+        fail("--reference names what a run is compared with; a reference is compared with nothing.")
     if reference is not None and engine is not None:
         stage, tokens_per_step = _stage_of(engine, reference, stage, tokens_per_step)
     return Options(
@@ -188,6 +190,31 @@ def _look(group: Group, options: Options) -> Preview:
         preview = look(group, options, progress)
     print_preview(preview)
     return preview
+
+
+def _placed(previews: list[Preview], options: Options, given: int | None) -> Options:
+    """The options with the tokens per step that the log says itself, where nothing else does; warns of disagreement."""
+    said = {
+        name or preview.group.name: one
+        for preview in previews
+        for name, one in preview.tokens_said().items()
+        if options.run in (None, name)
+    }
+    rates = {one.per_step for one in said.values()}
+    if options.tokens_per_step is None:
+        if len(rates) == 1:
+            one = next(iter(said.values()))
+            typer.echo(f"  {one.per_step:,} tokens a step, by {one.by}")
+            return replace(options, tokens_per_step=one.per_step)
+        if options.role == "reference":
+            why = f"{len(rates)} different numbers" if rates else "nothing"
+            fail(f"A reference is placed by tokens, and the log says {why} of tokens a step: give --tokens-per-step.")
+        return options
+    ours = f"--tokens-per-step {given:,}" if given else f"{options.reference} has {options.tokens_per_step:,} a step"
+    for name, one in said.items():
+        if one.per_step != options.tokens_per_step:
+            warn(f"{ours}, but {name} takes {one.per_step:,} tokens a step, by {one.by}")
+    return options
 
 
 def _store(

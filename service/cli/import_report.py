@@ -64,6 +64,8 @@ def print_report(report: Report) -> None:
     for reason, count in report.refused.most_common():
         place = f" (first: {report.places[reason]})" if reason in report.places else ""
         typer.echo(f"  refused {count:,}: {reason}{place}")
+    for sentence in report.conversions:
+        typer.echo(f"  converted: {sentence}")
     if report.copies:
         typer.echo(f"  {report.copies:,} values are kept as they were too, beside their conversion")
     for name, (goal, outcome) in list(report.runs.items())[:SHOWN]:

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from service.importers.rows import LogError
 
 TOKENS = "tokens"  # the target of names that count tokens consumed: they place points, and are no metric
@@ -25,18 +28,47 @@ class Target:
     """What a name stands for; `shift` is added to its steps, so that they count updates made.
 
     `unit` is what the log's values are in where that is not the metric's own: "ppl" (perplexity for a loss in nats),
-    "bits" (for a loss in nats), "percent" (for an accuracy from 0 to 1).
+    "bits" (for a loss in nats), "percent" (for an accuracy from 0 to 1). `minus` are names of the log whose values at
+    the same step the value contains, and which are taken away from it, each divided by `divisor`; where there are none,
+    the value itself is divided. `why` says why, where it is not the unit.
     """
 
     metric: str
     shift: int = 0
     unit: str = ""
+    minus: tuple[str, ...] = ()
+    divisor: float = 1.0
+    why: str = ""
+
+    @property
+    def converts(self) -> bool:
+        """Whether values are stored otherwise than they are in the log."""
+        return bool(self.unit or self.minus or self.divisor != 1.0)
+
+    def formula(self, name: str) -> str:
+        """What becomes of the values of a name, in the log's names; empty where they stay as they are."""
+        by = f" / {self.divisor:g}" if self.divisor != 1.0 else ""
+        if self.minus:
+            return " - ".join([name, *(f"{term}{by}" for term in self.minus)])
+        return {"ppl": f"ln({name})", "bits": f"{name} x ln 2", "percent": f"{name} / 100"}.get(
+            self.unit, name + by if by else ""
+        )
 
     def value(self, value: float) -> float:
-        """A value of the log in the metric's unit."""
+        """A value of the log in the metric's unit; what it contains (`minus`) is still in it."""
+        if not self.minus:
+            value /= self.divisor
         if self.unit == "ppl":
             return math.log(value) if value > 0 else float("nan")
         return value * {"bits": math.log(2), "percent": 0.01}.get(self.unit, 1.0)
+
+
+def converted(values: NDArray[np.float64], target: Target) -> NDArray[np.float64]:
+    """Values (n,) of the log in the target's unit; what they contain (`minus`) is still in them."""
+    if target.unit == "ppl":
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(values > 0, np.log(values), np.nan)
+    return values * target.value(1.0) if target.converts else values
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +78,18 @@ class _Entry:
     shift: int
     unit: str
     requires: str  # a name that must occur too
+    minus: tuple[tuple[str, ...], ...]  # what the value contains: the first of these of which all occur
+    summed: bool  # over microbatches: what it contains, or where that is nothing the value itself
+    why: str
 
     def occurs(self, groups: Mapping[str, str], names: Collection[str]) -> bool:
         return not self.requires or self.requires.format(**groups) in names
+
+    def target(self, metric: str, names: Collection[str], accumulation: int) -> Target:
+        minus = next((terms for terms in self.minus if all(term in names for term in terms)), ())
+        divided = self.summed and (bool(minus) or not self.minus)
+        why = self.why if minus or (divided and accumulation > 1) else ""
+        return Target(metric, self.shift, self.unit, minus, float(accumulation) if divided else 1.0, why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +97,12 @@ class _Map:
     title: str
     formats: tuple[str, ...]  # empty: tables and JSON lines of any trainer
     entries: tuple[_Entry, ...]
+    no_sets: frozenset[str] = frozenset()
+
+    def is_set(self, groups: Mapping[str, str]) -> bool:
+        """Whether what stands where a set's name does can be one."""
+        words = groups.get("set", "").lower().replace("-", "_")
+        return words.removeprefix("avg_").removeprefix("mean_") not in self.no_sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +114,13 @@ class Naming:
     unknown: list[str] = field(default_factory=list[str])
 
 
-def naming(format_name: str, names: Iterable[str], chosen: Mapping[str, str] | None = None) -> Naming:
+def naming(
+    format_name: str, names: Iterable[str], chosen: Mapping[str, str] | None = None, accumulation: int = 1
+) -> Naming:
     """Map `names`, as they occur in a log, to canonical metrics; `chosen` (name -> metric) goes before everything.
 
-    Where several names of one map mean the same metric, the one that stands first in the map counts.
+    Where several names of one map mean the same metric, the one that stands first in the map counts. `accumulation` is
+    how many microbatches made one step, for trainers that sum over them.
 
     Raises:
         LogError: a chosen name does not occur, or two names of the log mean one metric and nothing prefers one.
@@ -88,7 +138,7 @@ def naming(format_name: str, names: Iterable[str], chosen: Mapping[str, str] | N
     for one in _maps():
         if (one.formats and format_name not in one.formats) or (not one.formats and format_name in _own_formats()):
             continue
-        found = _apply(one, [name for name in names if name not in known], names, taken)
+        found = _apply(one, [name for name in names if name not in known], names, taken, accumulation)
         if found:
             known |= found
             taken |= {target.metric for target in found.values()}
@@ -108,7 +158,7 @@ def check_chosen(names: Iterable[str], chosen: Iterable[str]) -> None:
             raise LogError(f"--map: the log holds no {name!r}; it holds {_listed(names)}")
 
 
-def _apply(one: _Map, names: list[str], every: list[str], taken: set[str]) -> dict[str, Target]:
+def _apply(one: _Map, names: list[str], every: list[str], taken: set[str], accumulation: int) -> dict[str, Target]:
     found: dict[str, Target] = {}
     owner: dict[str, str] = {}
     for entry in one.entries:
@@ -117,13 +167,15 @@ def _apply(one: _Map, names: list[str], every: list[str], taken: set[str]) -> di
             match = entry.pattern.fullmatch(name) or entry.pattern.fullmatch(own)
             if match is None or name in found or not entry.occurs(match.groupdict(), every):
                 continue
+            if not one.is_set(match.groupdict()):
+                continue
             metric = entry.to.format(**{key: text.replace("-", "_") for key, text in match.groupdict().items()})
             rival = owner.get(metric)
             if metric in taken or (rival is not None and entry.pattern.fullmatch(rival.rpartition(" - ")[2]) is None):
                 continue
             if rival is not None:
                 raise LogError(f"{rival!r} and {name!r} both mean {metric}: choose one with --map '{name}={metric}'")
-            found[name], owner[metric] = Target(metric, entry.shift, entry.unit), name
+            found[name], owner[metric] = entry.target(metric, every, accumulation), name
     return found
 
 
@@ -134,10 +186,20 @@ def _maps() -> tuple[_Map, ...]:
     for path in sorted(NAMES.glob("*.toml"), key=lambda path: (path.stem == "usual", path.stem)):
         content = tomllib.loads(path.read_text(encoding="utf-8"))
         entries = [
-            _Entry(_pattern(name), e["to"], e.get("shift", 0), e.get("unit", ""), e.get("requires", ""))
+            _Entry(
+                _pattern(name),
+                e["to"],
+                e.get("shift", 0),
+                e.get("unit", ""),
+                e.get("requires", ""),
+                tuple(tuple(terms) for terms in e.get("minus", ())),
+                e.get("summed", False),
+                e.get("why", ""),
+            )
             for name, e in content["metrics"].items()
         ]
-        maps.append(_Map(content["title"], tuple(content.get("formats", ())), tuple(entries)))
+        formats, no_sets = tuple(content.get("formats", ())), frozenset(content.get("no_sets", ()))
+        maps.append(_Map(content["title"], formats, tuple(entries), no_sets))
     return tuple(maps)
 
 

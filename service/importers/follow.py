@@ -42,7 +42,8 @@ class State:
 
     `bodies` maps segments that may have to be announced again to their descriptions.
     `last` maps metrics to their last step, `known` the log's names to (metric, shift, unit). `fresh`: the next points
-    begin a new segment.
+    begin a new segment. `minus` maps names of losses to what they contain, `held` to the (step, value, time) that waits
+    for it, `beside` what is contained to its last (step, value).
     """
 
     source: str
@@ -54,6 +55,10 @@ class State:
     last: dict[str, int] = field(default_factory=dict[str, int])
     names: list[str] = field(default_factory=list[str])
     known: dict[str, tuple[str, int, str]] = field(default_factory=dict[str, tuple[str, int, str]])
+    minus: dict[str, tuple[list[str], float]] = field(default_factory=dict[str, tuple[list[str], float]])
+    held: dict[str, tuple[int, float, float | None]] = field(default_factory=dict[str, tuple[int, float, float | None]])
+    beside: dict[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
+    divisors: dict[str, float] = field(default_factory=dict[str, float])
     pending: list[Request] = field(default_factory=list[Request])
     points: int = 0
     segments: int = 0
@@ -104,10 +109,11 @@ class StateFile:
 class Feed:
     """Makes requests of a log's rows. `describe` gives the body of a segment that starts after a number of updates."""
 
-    def __init__(self, state: State, describe: Describe, chosen: Mapping[str, str]) -> None:
+    def __init__(self, state: State, describe: Describe, chosen: Mapping[str, str], accumulation: int = 1) -> None:
         self.state = state
         self._describe = describe
         self._chosen = chosen
+        self._accumulation = accumulation
 
     @property
     def unknown(self) -> list[str]:
@@ -124,8 +130,9 @@ class Feed:
         if fed.fresh:
             state.fresh = True
             state.last.clear()
+            self._forget()
         self._learn(format_name, dict.fromkeys(row.metric for row in fed.rows))
-        for points in self._attempts(fed.rows):
+        for points in self._attempts(fed.rows, beside=fed.beside):
             if state.fresh:
                 self._open(points)
             state.pending += self._batches(points)
@@ -140,30 +147,79 @@ class Feed:
         state.names += new
         chosen = {name: metric for name, metric in self._chosen.items() if name in state.names}
         taken = {metric for metric, _, _ in state.known.values()}
-        for name, target in naming(format_name, state.names, chosen).known.items():
+        for name, target in naming(format_name, state.names, chosen, self._accumulation).known.items():
             if name not in state.known and target.metric not in taken and target.metric != TOKENS:
                 state.known[name] = (target.metric, target.shift, target.unit)
+            if name in state.known and state.known[name][0] == target.metric and target.minus:
+                state.minus[name] = (list(target.minus), target.divisor)  # what it contains may be named later
+            elif name in state.known and target.divisor != 1.0:
+                state.divisors[name] = target.divisor
 
-    def _attempts(self, rows: Sequence[Row]) -> Iterable[list[Row]]:
+    def _attempts(self, rows: Sequence[Row], *, beside: bool) -> Iterable[list[Row]]:
         """The rows as known metrics, cut where the training went back; `fresh` is set before each new start."""
         state = self.state
         found: list[Row] = []
+        terms = {term for minus, _ in state.minus.values() for term in minus}
         for row in rows:
             known = state.known.get(row.metric)
             step = row.step + known[1] if known else -1
-            if known is None or step < 0:
-                continue
-            metric, shift, unit = known
-            if step < state.last.get(metric, 0):
+            if known is not None and not beside and 0 <= step < state.last.get(known[0], 0):
+                found += [left for name in list(state.held) for left in self._alone(name)]
                 if found:
                     yield found
                     found = []
                 state.fresh = True
                 state.last.clear()
-            state.last[metric] = step
-            found.append(Row(step, metric, Target(metric, shift, unit).value(row.value), row.time))
+                self._forget()
+            if row.metric in terms:
+                state.beside[row.metric] = (row.step, row.value)
+            if known is not None and step >= 0:
+                metric, shift, unit = known
+                state.last[metric] = max(step, state.last.get(metric, 0)) if beside else step
+                if row.metric in state.minus:
+                    found += self._uncovered(row)
+                else:
+                    target = Target(metric, shift, unit, divisor=state.divisors.get(row.metric, 1.0))
+                    found.append(Row(step, metric, target.value(row.value), row.time))
+            if row.metric in terms:
+                found += [whole for name in list(state.held) if (whole := self._whole(name)) is not None]
         if found:
             yield found
+
+    def _uncovered(self, row: Row) -> list[Row]:
+        """A loss without what it contains: at once, or as soon as that is told.
+
+        The one that waited before it contained nothing if nothing of it came since the start; else it is not known.
+        """
+        rows = self._alone(row.metric)
+        self.state.held[row.metric] = (row.step, row.value, row.time)
+        whole = self._whole(row.metric)
+        return rows if whole is None else [*rows, whole]
+
+    def _alone(self, name: str) -> list[Row]:
+        state = self.state
+        before = state.held.pop(name, None)
+        if before is None or any(term in state.beside for term in state.minus[name][0]):
+            return []
+        metric, shift, _ = state.known[name]
+        return [Row(before[0] + shift, metric, before[1], before[2])]
+
+    def _whole(self, name: str) -> Row | None:
+        """The loss that waits, if all that it contains is told at its step."""
+        state = self.state
+        step, value, time = state.held[name]
+        terms, divisor = state.minus[name]
+        found = [state.beside[term][1] for term in terms if term in state.beside and state.beside[term][0] == step]
+        if len(found) < len(terms):
+            return None
+        del state.held[name]
+        metric, shift, _ = state.known[name]
+        return Row(step + shift, metric, value - sum(found) / divisor, time)
+
+    def _forget(self) -> None:
+        """The trainer starts anew: what waits for what it contains waits no more."""
+        self.state.held.clear()
+        self.state.beside.clear()
 
     def _open(self, rows: Sequence[Row]) -> None:
         """Begin a segment with these rows; it supersedes what lies beyond its start, by the trainer's rule."""

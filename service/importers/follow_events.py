@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from service.importers import tensorboard
@@ -15,7 +16,12 @@ FOOTER_BYTES = 4
 
 
 class EventsSource:
-    """A TensorBoard folder (or one event file). A file that is new goes after those that were there before."""
+    """A TensorBoard folder (or one event file). A file that is new goes after those that were there before.
+
+    Steps that fall from one file to the next are a new start of the trainer if that file began after all that was read
+    of the others. A file that began before another one ended comes of a second writer of the same start. (TensorBoard
+    itself drops what lies beyond such a step by the order of steps alone, file by file.)
+    """
 
     wait = 0.2
     format = tensorboard.NAME
@@ -32,6 +38,7 @@ class EventsSource:
             LogError: a file cannot be read, or is damaged.
         """
         offsets: dict[str, int] = dict(cursor["offsets"]) if cursor else {}
+        spans: dict[str, list[float]] = dict(cursor.get("times", {})) if cursor else {}  # first and last time of each
         for path in self._files():
             name = str(path.relative_to(self.path)) if path != self.path else path.name
             offset = offsets.get(name, 0)
@@ -39,15 +46,35 @@ class EventsSource:
             if records:
                 rows = self._parser.rows(self.format, records)
                 offsets[name] = offset + len(records)
-                return Fed(rows, {"offsets": offsets}, more=True)
+                times = [row.time for row in rows if row.time is not None]
+                if times:
+                    first, last = spans.get(name, (times[0], times[0]))
+                    spans[name] = [first, max(last, *times)]
+                return Fed(rows, {"offsets": offsets, "times": spans}, more=True, beside=_beside(name, spans))
         return None
 
     def _files(self) -> list[Path]:
-        """Event files in order of the time in their names."""
+        """Event files in order of the time of their first record, else of that in their names."""
         if self.path.is_file():
             return [self.path]
         found = [path for path in self.path.rglob("*tfevents*") if path.is_file()]
-        return sorted(found, key=lambda path: (_stamp(path), str(path)))
+        return sorted(found, key=lambda path: (_began(path), str(path)))
+
+
+def _began(path: Path) -> float:
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEADER.size + 9)
+    except OSError:
+        head = b""
+    if len(head) == HEADER.size + 9 and head[HEADER.size] == 0x09:  # an Event begins with its time
+        return float(struct.unpack_from("<d", head, HEADER.size + 1)[0])
+    return float(_stamp(path))
+
+
+def _beside(name: str, spans: Mapping[str, Sequence[float]]) -> bool:
+    """Whether a file began before another one ended, as far as they were read."""
+    return name in spans and any(other != name and spans[name][0] <= end for other, (_, end) in spans.items())
 
 
 def _stamp(path: Path) -> int:

@@ -21,13 +21,15 @@ class Fed:
     """One piece: its rows in the log's order, and where the next piece begins.
 
     `fresh`: the log began anew before these rows (rotated, truncated, rewritten), as when a trainer starts again.
-    `more`: there may be more to read at once.
+    `more`: there may be more to read at once. `beside`: they were written while other rows of the log were, so that a
+    step that falls is no new start.
     """
 
     rows: list[Row]
     cursor: Cursor
     fresh: bool = False
     more: bool = False
+    beside: bool = False
 
 
 class FollowSource(Protocol):

@@ -15,6 +15,8 @@ from service.importers.rows import Account, LogError
 from service.importers.storing import Goal, Outcome, Storer
 from service.importers.survey import Survey
 from service.importers.text import Progress, no_progress
+from service.importers.tokens_said import Said, tokens_said
+from service.importers.units import UNITS
 
 STORED_BEFORE = "stored before, by an earlier import of the same content"
 
@@ -31,6 +33,7 @@ class Options:
     tokens_per_step: int | None = None
     mapping: Mapping[str, str] = field(default_factory=dict[str, str])
     run: str | None = None  # of the log's runs, the one to take
+    accumulation: int = 1  # microbatches of one step, for trainers that sum over them
 
 
 @dataclass(slots=True)
@@ -47,6 +50,11 @@ class Preview:
     def version(self, options: Options) -> str:
         """Tells this content, read so, from every other."""
         return self.group.digest(_spelled(options)).hex()[:12]
+
+    def tokens_said(self) -> dict[str, Said]:
+        """Run in the log -> how many tokens a step takes, where the log says it."""
+        said = {name: tokens_said(run.found.metrics, run.known, self.account) for name, run in self.plan.runs.items()}
+        return {name: one for name, one in said.items() if one is not None}
 
     def run_name(self, run_in_log: str, options: Options, groups: int) -> str:
         """What a run of the log is called here."""
@@ -67,6 +75,7 @@ class Report:
     refused: Counter[str]
     places: dict[str, str]
     runs: dict[str, tuple[Goal, Outcome]]
+    conversions: list[str] = field(default_factory=list[str])  # sentences: what is stored otherwise than it was logged
 
 
 def look(group: Group, options: Options, progress: Progress = no_progress) -> Preview:
@@ -84,7 +93,14 @@ def look(group: Group, options: Options, progress: Progress = no_progress) -> Pr
         named = f"no run {options.run!r} with values" if options.run else "no value could be read"
         raise LogError(f"{group.place}: {named}{why}")
     read = found.points + account.refused.total()
-    return Preview(group, account, found, plan(found, group.format.name, options.mapping, account), read, options.run)
+    return Preview(
+        group,
+        account,
+        found,
+        plan(found, group.format.name, options.mapping, account, options.accumulation),
+        read,
+        options.run,
+    )
 
 
 def store(
@@ -127,7 +143,22 @@ def store(
         refused,
         dict(preview.account.places),
         {goal.name: (goal, outcomes[name]) for name, goal in goals.items()},
+        conversions(runs, outcomes),
     )
+
+
+def conversions(runs: Mapping[str, RunPlan], outcomes: Mapping[str, Outcome]) -> list[str]:
+    """Which values are stored otherwise than they were logged, how and why, each in one sentence, once."""
+    said: dict[str, int] = {}
+    for name, run in runs.items():
+        for made in run.conversions:
+            why = f" ({made['why']})" if made["why"] and made["why"] not in UNITS else ""
+            sentence = f"{made['metric']} = {made['formula']}{why}"
+            said[sentence] = said.get(sentence, 0) + (outcomes[name].untold[made["from"]] if name in outcomes else 0)
+    return [
+        sentence + (f"; {count:,} values lack what they contain and are kept as they were alone" if count else "")
+        for sentence, count in said.items()
+    ]
 
 
 def kept_points(run: RunPlan) -> int:
@@ -148,7 +179,8 @@ def _same(blocks: Iterator[Block], runs: Mapping[str, RunPlan], group: Group) ->
 
 def _spelled(options: Options) -> list[str]:
     mapped = [f"{name}={metric}" for name, metric in sorted(options.mapping.items())]
-    return [*mapped, f"tokens {options.tokens_per_step}", f"run {options.run}"]
+    summed = [f"accumulation {options.accumulation}"] if options.accumulation > 1 else []
+    return [*mapped, f"tokens {options.tokens_per_step}", f"run {options.run}", *summed]
 
 
 def _reasons(account: Account) -> str:

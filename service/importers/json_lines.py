@@ -19,6 +19,9 @@ NAME = "json_lines"
 STEP_KEYS = ("_step", "step", "global_step", "train/global_step", "iteration", "iter")
 TIME_KEYS = ("_timestamp", "timestamp", "time")
 TWICE = "another value of the same name stands in the line"
+# MaxText writes what an evaluation has so far after each of its batches, beside what it comes to in the end.
+RUNNING_MARK = "eval/step_time_seconds"
+RUNNING = "a running average within an evaluation, numbered by its batches and not by steps"
 NOT_METRICS = {*STEP_KEYS, "_runtime", "_wandb"}
 
 
@@ -40,7 +43,11 @@ def read(source: Source, account: Account) -> Iterator[Block]:
         for line in lines:
             account.lines += 1
             found = _object(line)
-            if found is None or not gathered.add(found):
+            if found is not None and RUNNING_MARK in found:
+                account.refuse(
+                    RUNNING, f"line {account.lines}", sum(name not in NOT_METRICS for name, _ in flat(found))
+                )
+            elif found is None or not gathered.add(found):
                 _refuse(line, found, account)
             elif gathered.values >= ROWS_AT_ONCE:
                 yield from gathered.blocks(account)

@@ -15,6 +15,7 @@ from functools import lru_cache
 from service.importers.formats import line_format
 from service.importers.rows import Account, Row, number
 from service.importers.stamps import leading_time
+from service.importers.tokens_said import hear
 
 NAME = "key_value_log"
 LONGEST_LINE = 4096  # a longer line is config or code
@@ -59,6 +60,7 @@ def read(lines: Iterator[str], account: Account) -> Iterator[Row]:
             found = found[:-1]
         elif not found and line.strip():
             account.skip(account.lines)
+            hear(line, account)
         yield from found
     for _, _, line_number in ahead:
         account.skip(line_number)

@@ -10,7 +10,10 @@ from service.importers.rows import Account, Row, number
 
 NAME = "maxtext_stdout"
 VALUE = r"[-+]?(?:nan|inf|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)"
-STEP = re.compile(r"completed step: (?P<step>\d{1,18}), (?P<rest>.*)")
+PLACEHOLDERS = ("lm_loss", "perplexity")  # printed as 0.000 where MaxText has none (older models, DPO)
+CONTAINED = "MaxText prints three decimals, and no z-loss of training: where it is used, the train loss contains it"
+ABSENT = "a 0.000 that stands where MaxText has no such value"
+STEP = re.compile(r"completed (?:profiler activation/deactivation )?step: (?P<step>\d{1,18}), (?P<rest>.*)")
 EVAL = re.compile(r"(?:Completed eval after train step|eval metrics after step:) (?P<step>\d{1,18}), (?P<rest>.*)")
 PAIR = re.compile(rf"(?P<name>[A-Za-z_][\w/]*(?: [\w/]+)*)(?:: |=)(?P<value>{VALUE})(?=,|\s|$)", re.IGNORECASE)
 
@@ -22,6 +25,7 @@ def recognise(head: Sequence[str]) -> str | None:
 
 def read(lines: Iterator[str], account: Account) -> Iterator[Row]:
     """Rows in the log's order; evaluations are named `eval/…`. Other lines are counted."""
+    account.note(CONTAINED)
     for line in lines:
         account.lines += 1
         train, evaluation = STEP.search(line), EVAL.search(line)
@@ -36,10 +40,14 @@ def read(lines: Iterator[str], account: Account) -> Iterator[Row]:
             rest = rest[: rest.rfind(",") + 1]
         prefix = "" if train else "eval/"
         for pair in PAIR.finditer(rest):
-            value = number(pair["value"])
-            if value is not None:
-                known += 1
-                yield Row(int(found["step"]), prefix + pair["name"].strip(), value)
+            name, value = pair["name"].strip(), number(pair["value"])
+            if value is None:
+                continue
+            known += 1
+            if train and value == 0.0 and name in PLACEHOLDERS:
+                account.refuse(ABSENT, f"line {account.lines}")
+                continue
+            yield Row(int(found["step"]), prefix + name, value)
         if not known and line.endswith("\n"):
             account.skip(account.lines)
 

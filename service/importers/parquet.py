@@ -18,7 +18,8 @@ pq: Any = import_module("pyarrow.parquet")
 ipc: Any = import_module("pyarrow.ipc")
 
 NAME = "parquet"
-BATCH_ROWS = 65_536
+BATCH_ROWS, BATCH_CELLS = 65_536, 2_000_000
+BUFFER = 64 * 1024  # of each column: without one, whole row groups come into memory
 
 
 def recognise(head: Head) -> str | None:
@@ -37,7 +38,7 @@ def read(source: Source, account: Account) -> Iterator[Block]:
     try:
         with open_bytes(source.path) as data:
             arrow = data.peek(6)[:6] == b"ARROW1"
-            batches: Iterator[Any] = _arrow(data) if arrow else pq.ParquetFile(data).iter_batches(BATCH_ROWS)
+            batches: Iterator[Any] = _arrow(data) if arrow else _parquet(data)
             tables, rows = None, 0
             for batch in batches:
                 names, arrays = _flat(batch)
@@ -54,6 +55,12 @@ def read(source: Source, account: Account) -> Iterator[Block]:
         raise LogError(f"{source.path}: damaged or cut off ({str(error).splitlines()[0][:200]})") from error
     if tables is not None:
         tables.finish()
+
+
+def _parquet(data: Any) -> Iterator[Any]:
+    file = pq.ParquetFile(data, buffer_size=BUFFER, pre_buffer=False)
+    columns = max(file.metadata.num_columns, 1)
+    return file.iter_batches(max(min(BATCH_ROWS, BATCH_CELLS // columns), 1024))
 
 
 def _arrow(data: Any) -> Iterator[Any]:

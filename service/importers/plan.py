@@ -36,6 +36,20 @@ class RunPlan:
         return [name for name in self.found.metrics if name not in self.known and name not in self.refused]
 
     @property
+    def subtracted(self) -> dict[str, Target]:
+        """The log's names of losses that contain what stands beside them."""
+        return {name: target for name, target in self.known.items() if target.minus and name not in self.refused}
+
+    @property
+    def conversions(self) -> list[dict[str, str]]:
+        """What is stored otherwise than the log has it, as a segment of the hook declares it (docs/wire.md)."""
+        return [
+            {"metric": target.metric, "from": name, "formula": target.formula(name), "why": target.why or target.unit}
+            for name, target in self.known.items()
+            if target.converts
+        ]
+
+    @property
     def segments(self) -> int:
         """How many segments it will have."""
         return sum(len(cuts) + 1 for cuts in self.cuts.values())
@@ -54,7 +68,7 @@ class Plan:
     runs: dict[str, RunPlan]
 
 
-def plan(found: Survey, format_name: str, chosen: Mapping[str, str], account: Account) -> Plan:
+def plan(found: Survey, format_name: str, chosen: Mapping[str, str], account: Account, accumulation: int = 1) -> Plan:
     """Decide what each name means and where segments begin.
 
     Raises:
@@ -65,7 +79,7 @@ def plan(found: Survey, format_name: str, chosen: Mapping[str, str], account: Ac
     runs: dict[str, RunPlan] = {}
     for name, run in found.runs.items():  # each for itself: what one calls train/loss may be loss in another
         own = {mapped: metric for mapped, metric in chosen.items() if mapped in run.metrics}
-        runs[name] = _plan_run(run, naming(format_name, run.metrics, own), own)
+        runs[name] = _plan_run(run, naming(format_name, run.metrics, own, accumulation), own)
     for run in runs.values():
         metrics = run.found.metrics
         for name, reason in run.refused.items():

@@ -37,7 +37,7 @@ class Account:
     """What was read: lines in all, lines that held nothing known (the first of them), if the last was cut off.
 
     `refused` counts values (and lines) that are not stored, by reason; `places` says where each reason came up first.
-    `notes` are sentences about what was understood of the log.
+    `notes` are sentences about what was understood of the log, `stated` are numbers that its config names.
     """
 
     lines: int = 0
@@ -48,6 +48,7 @@ class Account:
     refused: Counter[str] = field(default_factory=Counter[str])
     places: dict[str, str] = field(default_factory=dict[str, str])
     notes: list[str] = field(default_factory=list[str])
+    stated: dict[str, set[int]] = field(default_factory=dict[str, set[int]])
 
     def skip(self, line: int) -> None:
         """Count a line that held nothing known."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID, uuid5
@@ -14,8 +15,9 @@ from sqlalchemy.orm import Session
 from service.database.engine import reading, writing
 from service.database.models import Chunk, Run, Segment
 from service.importers.blocks import Block, Floats, Ints
-from service.importers.canonical import TOKENS, Target
+from service.importers.canonical import TOKENS, converted
 from service.importers.plan import Cutter, RunPlan
+from service.importers.subtraction import Subtraction
 from service.ingest.requests import Put
 from service.ingest.segments import put_segment, run_uuid
 from service.ingest.wire import MAX_STEP, SegmentBody
@@ -56,11 +58,16 @@ class Goal:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one run's values. `copies` are raw values that are kept beside their conversion."""
+    """What became of one run's values.
+
+    `copies` are conversions that are stored beside the raw value; `untold` counts, by the log's own name, values that
+    could not be converted and are kept as they are alone.
+    """
 
     stored: int = 0
     superseded: int = 0
     copies: int = 0
+    untold: Counter[str] = field(default_factory=Counter[str])
     already: bool = False
     segments: list[int] = field(default_factory=list[int])
     run_id: int = 0
@@ -74,6 +81,7 @@ class _Open:
     start_step: int = NO_LIMIT
     first_step: int = NO_LIMIT
     last: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    subtractions: dict[str, Subtraction] = field(default_factory=dict[str, Subtraction])
 
 
 class Storer:
@@ -151,27 +159,35 @@ class Storer:
         opened = self._open[run, key]
         metrics: dict[str, tuple[Ints, Floats]] = {}
         tokens: tuple[Ints, Floats] | None = None
-        for name in dict.fromkeys(name for block in blocks for name in block.columns):
+        found = {
+            name: _gathered(blocks, name) for name in dict.fromkeys(name for block in blocks for name in block.columns)
+        }
+        for name, (steps, values) in found.items():
             if name in plan.refused:
                 continue
-            steps = np.concatenate([block.steps_of(name) for block in blocks if name in block.columns])
-            values = np.concatenate([block.columns[name].values for block in blocks if name in block.columns])
             target = plan.known.get(name)
             if target is not None and target.metric == TOKENS:
                 tokens = steps + target.shift, values
             if target is None or target.metric == TOKENS:
                 metrics[name] = steps, values
                 continue
-            if target.unit:
+            if target.converts:
                 metrics[name] = steps, values
-                outcome.copies += len(values)
+            if target.minus:
+                continue
+            outcome.copies += len(values) if target.converts else 0
             metrics[target.metric] = steps + target.shift, converted(values, target)
+        for name, target in plan.subtracted.items():
+            steps, values = opened.subtractions.setdefault(name, Subtraction(target)).add(found.get(name), found)
+            if len(steps):
+                metrics[target.metric] = steps + target.shift, values
+                outcome.copies += len(values)
         _note_steps(opened, metrics)
         times = _times(blocks)
         write_points(session, outcome.run_id, opened.id, times[0], times[1], None, metrics)
         if tokens is not None:
             write_points(session, outcome.run_id, opened.id, tokens[0], None, tokens[1], {})
-        outcome.stored += sum(len(values) for _, values in metrics.values())
+        outcome.stored += sum(len(values) for name, (_, values) in found.items() if name not in plan.refused)
 
     def _begin(self, session: Session, run: str, key: Key, goal: Goal) -> _Open:
         plan, outcome = self._runs[run], self.outcomes[run]
@@ -193,7 +209,8 @@ class Storer:
             tokens_per_step=goal.tokens_per_step,
             config={"imported": goal.source, "format": goal.format}
             | ({"launch": key[0]} if key[0] else {})
-            | ({"launched": told} if told is not None else {}),
+            | ({"launched": told} if told is not None else {})
+            | ({"conversions": plan.conversions} if plan.conversions else {}),
         )
         uuid = goal.segment(run, key)
         put_segment(session, Put(uuid, body, goal.digest[:16], started, self._now))
@@ -206,29 +223,45 @@ class Storer:
         if not self._open:
             return
         with writing(self._engine) as session:
-            for opened in self._open.values():
+            for (run, _), opened in self._open.items():
+                self._write_rest(session, run, opened)
                 start = opened.start_step if opened.start_step < NO_LIMIT else opened.first_step
                 values = {"start_step": min(start, MAX_STEP), "finished_at": time.time()}
                 session.execute(update(Segment).where(Segment.id == opened.id).values(values))
         for name, outcome in self.outcomes.items():
             if outcome.segments:
                 live = self._live(name, outcome)
-                outcome.superseded = outcome.stored - live
-                outcome.stored = live - outcome.copies
+                outcome.superseded, outcome.stored = outcome.stored - live, live
+
+    def _write_rest(self, session: Session, run: str, opened: _Open) -> None:
+        """Losses that turned out to contain nothing that the segment tells of."""
+        outcome = self.outcomes[run]
+        for name, subtraction in opened.subtractions.items():
+            (steps, values), untold = subtraction.rest()
+            target = subtraction.target
+            if untold:
+                outcome.untold[name] += untold
+            if len(steps):
+                metrics = {target.metric: (steps + target.shift, values)}
+                _note_steps(opened, metrics)
+                write_points(session, outcome.run_id, opened.id, np.empty(0, np.int64), None, None, metrics)
+                outcome.copies += len(values)
 
     def _live(self, run: str, outcome: Outcome) -> int:
-        """How many of the values that were just stored count: the store's own rule decides."""
+        """How many of the log's values that were just stored count, without copies: the store's own rule decides."""
         plan = self._runs[run]
         with reading(self._engine) as session:
             alone = session.scalar(select(func.count()).where(Segment.run_id == outcome.run_id)) == 1
             if alone and plan.found.in_order:
                 return outcome.stored - sum(
-                    metric.repeats * (1 + bool(name in plan.known and plan.known[name].unit))
+                    metric.repeats
                     for name, metrics in plan.found.metrics.items()
                     if name not in plan.refused
                     for metric in metrics
                 )
-            return sum(_count_live(session, outcome, metric, *span) for metric, span in self._spans(run).items())
+            copies = {target.metric for target in plan.known.values() if target.converts}
+            spans = {metric: span for metric, span in self._spans(run).items() if metric not in copies}
+            return sum(_count_live(session, outcome, metric, *span) for metric, span in spans.items())
 
     def _spans(self, run: str) -> dict[str, tuple[int, int]]:
         spans: dict[str, tuple[int, int]] = {}
@@ -240,12 +273,10 @@ class Storer:
         return spans
 
 
-def converted(values: Floats, target: Target) -> Floats:
-    """Values (n,) of the log in the target's unit."""
-    if target.unit == "ppl":
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(values > 0, np.log(values), np.nan)
-    return values * target.value(1.0) if target.unit else values
+def _gathered(blocks: list[Block], name: str) -> tuple[Ints, Floats]:
+    holding = [block for block in blocks if name in block.columns]
+    steps = np.concatenate([block.steps_of(name) for block in holding])
+    return steps, np.concatenate([block.columns[name].values for block in holding])
 
 
 def _count_live(session: Session, outcome: Outcome, metric: str, first: int, last: int) -> int:

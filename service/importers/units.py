@@ -13,6 +13,7 @@ from service.importers.canonical import Target
 from service.importers.survey import MetricFound, RunFound
 
 TRAIN = "train/ce_loss"
+UNITS = ("ppl", "bits", "percent")
 # Before anything is memorized, a held-out loss is no further than this factor from some train loss before it.
 SAME_UNIT = 3.0
 SAME_LOSS = 0.25  # a perplexity's logarithm is this near to the other loss
@@ -42,6 +43,8 @@ def settle(run: RunFound, known: Mapping[str, Target], chosen: Iterable[str]) ->
             notes.append(f"{name} is in percent: divided by 100")
         elif target.unit:
             notes.append(f"{name} is {_spelled(target.unit)}: converted to nats as {target.metric}")
+        elif target.converts:
+            notes.append(f"{target.metric} = {target.formula(name)}: {target.why}")
     train = next((name for name, target in settled.items() if target.metric == TRAIN), None)
     held = [name for name, target in settled.items() if target.metric.startswith("heldout/")]
     if train is None or not held or train in chosen:
@@ -85,6 +88,8 @@ class _Begin:
 
 def _begin(train: MetricFound, ours: Target, held: MetricFound, theirs: Target) -> _Begin | None:
     steps, values = _curve(train, ours)
+    if len(steps) < 2 or steps[0] > 2 * max(float(np.median(np.diff(steps))), 1.0):
+        return None  # a summary, or a log that begins later: by then something may have been memorized
     at, found = _curve(held, theirs)
     both = (at >= steps[0]) & (at <= steps[-1]) if len(steps) else np.zeros(len(at), np.bool_)
     if not both.any():

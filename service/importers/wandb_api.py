@@ -10,6 +10,7 @@ import json
 import math
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -86,7 +87,8 @@ class WandbApi:
     """One project of one W&B host. A context manager.
 
     Failures that pass (429, 5xx, no answer, a broken answer) are tried again for `patience` seconds in a row;
-    Retry-After and an exhausted RateLimit-Remaining are honoured. `say` hears of waits longer than a few seconds.
+    Retry-After and an exhausted RateLimit-Remaining are honoured, by all threads that ask, whichever was told. `say`
+    hears of waits longer than a few seconds. `history` may be called by several threads.
     """
 
     def __init__(
@@ -105,12 +107,19 @@ class WandbApi:
         self._http = httpx.Client(timeout=60.0, auth=auth, headers={"User-Agent": "pacenote"})
         self._patience = patience
         self._say = say
+        self._quiet_until = 0.0  # monotonic: nobody asks before
+        self._stopped = threading.Event()
 
     def __enter__(self) -> WandbApi:
         return self
 
     def __exit__(self, *_error: object) -> None:
+        self.stop()
         self._http.close()
+
+    def stop(self) -> None:
+        """Let no thread wait or ask any more: what waits gets a WandbError."""
+        self._stopped.set()
 
     def runs(self, group: str | None = None) -> list[WandbRun]:
         """Every run of the project, or of one group of it, in order of creation.
@@ -164,18 +173,24 @@ class WandbApi:
         until = time.monotonic() + self._patience
         attempt = 0
         while True:
+            self._pause(self._quiet_until - time.monotonic())
             answer, trouble = self._try(query, variables)
             if answer is not None:
                 return answer
             until += trouble.wait  # to be told to wait is an answer
+            self._quiet_until = max(self._quiet_until, time.monotonic() + trouble.wait)
             wait = max(trouble.wait, random.uniform(0.5, 1.0) * min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(attempt, 10)))
             if time.monotonic() + wait > until:
                 patience = f"{self._patience:.0f} s"
                 raise WandbError(f"{self.url} gave no answer for {patience} ({trouble.why}); try again later")
             if wait > 5.0:
                 self._say(f"{self.url}: {trouble.why}; trying again in {wait:.0f} s")
-            time.sleep(wait)
+            self._pause(wait)
             attempt += 1
+
+    def _pause(self, seconds: float) -> None:
+        if self._stopped.wait(seconds) if seconds > 0 else self._stopped.is_set():
+            raise WandbError(f"{self.url}: stopped")
 
     def _try(self, query: str, variables: dict[str, Any]) -> tuple[dict[str, Any] | None, _Trouble]:
         """The answer's data, or what passing trouble there was."""
@@ -214,10 +229,11 @@ class WandbApi:
         return content["data"], _Trouble("")
 
     def _rest(self, response: httpx.Response) -> None:
-        """Waits where the answer says that nothing is left of the quota."""
+        """Nobody asks for a while where the answer says that nothing is left of the quota."""
         left = response.headers.get("RateLimit-Remaining")
         if left is not None and _seconds(left) < 1.0:
-            time.sleep(min(_seconds(response.headers.get("RateLimit-Reset")), LONGEST_WAIT))
+            rest = min(_seconds(response.headers.get("RateLimit-Reset")), LONGEST_WAIT)
+            self._quiet_until = max(self._quiet_until, time.monotonic() + rest)
 
 
 @dataclass(frozen=True, slots=True)

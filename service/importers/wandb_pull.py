@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.importers.rows import LogError
+from service.importers.side_by_side import side_by_side
 from service.importers.wandb_api import PAGE_STEPS, HistoryPage, WandbApi, WandbError, WandbRun
 
 Column = tuple[str, NDArray[np.int64], NDArray[np.float64]]
@@ -135,21 +136,24 @@ class Pull:
         return found
 
     def fetch(self, plan: Plan, advanced: Callable[[PartCounts], None] = lambda counts: None) -> None:
-        """Fetch every page that is not there.
+        """Fetch every page that is not there, a few at once.
 
         Raises:
             WandbError: W&B does not give a page; what is there stays, and the next call goes on from it.
         """
-        for stage, runs in plan.stages.items():
-            for run in runs:
-                for first in run.pages:
-                    path = self._part(stage, run, first)
-                    counts = _counts(path)
-                    if counts is None:
-                        path.parent.mkdir(parents=True, exist_ok=True)
-                        page = self._api.history(run.id, first, first + PAGE_STEPS)
-                        counts = _write_part(path, page)
-                    advanced(counts)
+        pages = ((stage, run, first) for stage, runs in plan.stages.items() for run in runs for first in run.pages)
+        for _, counts in side_by_side(self._page, pages, self._api.stop):
+            advanced(counts)
+
+    def _page(self, page: tuple[str, PlannedRun, int]) -> PartCounts:
+        """What a page holds, fetched if it is not there. Several threads may be here, each with a page of its own."""
+        stage, run, first = page
+        path = self._part(stage, run, first)
+        counts = _counts(path)
+        if counts is None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            counts = _write_part(path, self._api.history(run.id, first, first + PAGE_STEPS))
+        return counts
 
     def counts(self, stage: str, run: PlannedRun) -> PartCounts:
         """Totals of a run that is fetched."""

@@ -10,7 +10,8 @@ from urllib.parse import unquote, urlsplit
 from service.importers.long_table import LongTable
 from service.importers.rows import NO_NUMBER, NO_STEP, LogError
 from service.importers.run_names import distinct
-from service.importers.wandb_api import DEFAULT_URL, PAGE_STEPS, WandbApi, WandbRun
+from service.importers.side_by_side import side_by_side
+from service.importers.wandb_api import DEFAULT_URL, PAGE_STEPS, HistoryPage, WandbApi, WandbRun
 
 NAME = "wandb"
 TITLE = "W&B's history, by its API"
@@ -73,24 +74,28 @@ def pull(api: WandbApi, address: WandbAddress, table: LongTable, told: Callable[
     names = distinct([run.name for run in runs], [run.id for run in runs])
     if address.group:
         names = [address.group] * len(runs)
-    for run, name in zip(runs, names, strict=True):
-        _pull_run(api, run, name, run.id if address.group else "", table, told)
+    pages = (
+        (run, name, first)
+        for run, name in zip(runs, names, strict=True)
+        if run.last_step is not None
+        for first in range(0, run.last_step + 1, PAGE_STEPS)
+    )
+
+    def fetched(page: tuple[WandbRun, str, int]) -> HistoryPage:
+        return api.history(page[0].id, page[2], page[2] + PAGE_STEPS)
+
+    for (run, name, _), page in side_by_side(fetched, pages, api.stop):
+        _take(page, name, run.id if address.group else "", table)
+        told(table.values)
     if len(runs) > 1 and address.group:
         table.notes.append(f"the {len(runs)} runs of the group are launches of one run: the later one counts")
     return list(dict.fromkeys(names))
 
 
-def _pull_run(
-    api: WandbApi, run: WandbRun, name: str, launch: str, table: LongTable, told: Callable[[int], None]
-) -> None:
-    if run.last_step is None:
-        return
-    for first in range(0, run.last_step + 1, PAGE_STEPS):
-        page = api.history(run.id, first, first + PAGE_STEPS)
-        for row in page.rows:
-            for metric, value in row.values.items():
-                table.add(name, launch, row.step, metric, value, row.time)
-        for reason, count in ((NO_STEP, page.refused), (NO_NUMBER, page.other)):
-            if count:
-                table.refused[reason] += count
-        told(table.values)
+def _take(page: HistoryPage, name: str, launch: str, table: LongTable) -> None:
+    for row in page.rows:
+        for metric, value in row.values.items():
+            table.add(name, launch, row.step, metric, value, row.time)
+    for reason, count in ((NO_STEP, page.refused), (NO_NUMBER, page.other)):
+        if count:
+            table.refused[reason] += count

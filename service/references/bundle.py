@@ -11,8 +11,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from service.references.archive import bundle_files, digest
-from service.references.description import Description
+from service.references.content import content_digest
+from service.references.description import Description, Silent
 from service.references.series_file import BundleError, Curves, read_series, read_table
+
+LOGGED_NOTHING = "logged nothing"  # what segments.csv notes of a launch without points
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +43,15 @@ class StageSeries:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A checked bundle: what it says, the digest of its files, and its series."""
+    """A checked bundle: what it says, the digest of that, its series, and the digest of its files as they are."""
 
     description: Description
     digest: str
     series: list[StageSeries]
+    files_digest: str
 
     def to_json(self) -> dict[str, Any]:
-        """What is kept of reference.toml and schedule.toml, in JSON types."""
+        """What is kept of reference.toml, schedule.toml and launches without points, in JSON types."""
         return self.description.model_dump(mode="json")
 
 
@@ -59,6 +63,8 @@ def load_bundle(path: Path) -> Bundle:
     """
     files = bundle_files(path)
     content = _toml(files, "reference.toml", path)
+    if "silent" in content:
+        raise BundleError("reference.toml: silent: launches that logged nothing stand in segments.csv")
     if "schedule.toml" in files:
         content["schedule"] = _toml(files, "schedule.toml", path).get("pieces", [])
     description = _described(content)
@@ -74,7 +80,8 @@ def load_bundle(path: Path) -> Bundle:
             series.append(_stage_series(files, name, stage, sibling, None))
     if not series:
         raise BundleError("reference.toml: no stage names a series file")
-    return Bundle(description, digest(files), series)
+    description = description.model_copy(update={"silent": _silent(launches, series)})
+    return Bundle(description, content_digest(description, series), series, digest(files))
 
 
 def _toml(files: dict[str, bytes], name: str, path: Path) -> dict[str, Any]:
@@ -119,6 +126,20 @@ def _launches(files: dict[str, bytes], description: Description) -> dict[str, li
                 f"segments.csv: {stage} has {known} launch times for {len(own)} segments; give all or none"
             )
     return launches
+
+
+def _silent(launches: dict[str, list[Launch]], series: list[StageSeries]) -> list[Silent]:
+    """Launches without points."""
+    spoke = {(one.stage, launch.segment) for one in series if not one.sibling for launch in one.launches}
+    found: list[Silent] = []
+    for stage, own in launches.items():
+        for place, launch in enumerate(sorted(own, key=lambda one: one.launched or 0.0)):
+            if (stage, launch.segment) not in spoke:
+                note = launch.note.removesuffix(LOGGED_NOTHING).rstrip("; ")
+                found.append(
+                    Silent(stage=stage, segment=launch.segment, launched=launch.launched, note=note, place=place)
+                )
+    return found
 
 
 def unix_seconds(where: str, text: str) -> float | None:
@@ -167,4 +188,4 @@ def _sibling_of(name: str, description: Description) -> tuple[str, str]:
     raise BundleError(f"{name}: name it siblings/<stage>/<name>.csv, with a stage of {', '.join(stages)}")
 
 
-__all__ = ["Bundle", "BundleError", "Launch", "StageSeries", "load_bundle", "unix_seconds"]
+__all__ = ["LOGGED_NOTHING", "Bundle", "BundleError", "Launch", "StageSeries", "load_bundle", "unix_seconds"]

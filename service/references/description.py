@@ -86,8 +86,18 @@ class ToleranceEntry(Strict):
     window_steps: Count | None = None
 
 
+class Silent(Strict):
+    """A launch that logged nothing: `place` among the stage's launches, counted from 0 in order of launch."""
+
+    stage: str
+    segment: str
+    launched: Annotated[float, Field(allow_inf_nan=False)] | None = None  # unix seconds
+    note: str = ""
+    place: Annotated[int, Field(ge=0)]
+
+
 class Description(Strict):
-    """The whole of reference.toml, and the schedule."""
+    """The whole of reference.toml, the schedule, and the launches of segments.csv that have no points."""
 
     slug: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=256)]
     version: Annotated[str, Field(min_length=1, max_length=64)]
@@ -102,6 +112,7 @@ class Description(Strict):
     tolerance: dict[str, ToleranceEntry] = Field(default_factory=dict[str, ToleranceEntry])
     conflicts: list[Text] = Field(default_factory=list[Text])
     schedule: list[Piece] = Field(default_factory=list[Piece])
+    silent: list[Silent] = Field(default_factory=list[Silent])
 
     @model_validator(mode="after")
     def _consistent(self) -> Description:

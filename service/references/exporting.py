@@ -11,8 +11,9 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from service.database.models import Reference, Segment
-from service.references.archive import bundle_files, digest
+from service.references.bundle import load_bundle
 from service.references.describe import description
+from service.references.description import Description
 from service.references.repository import ReferenceRepository
 from service.references.shipped import shipped_bundles
 from service.references.writing import (
@@ -34,13 +35,14 @@ ORDER_ONLY = 1e6  # a `started_at` before this (unix seconds) stands for an orde
 def export_reference(session: Session, reference: Reference, target: Path) -> Path:
     """Write a reference as one `.pacenote` file; returns its path.
 
-    A shipped bundle is written as it was shipped. Launches that logged nothing are in no database, nor in the file.
+    A shipped bundle is written as it was shipped. What is read again has the digest it had.
 
     Raises:
         OSError: it cannot be written.
     """
     for folder in shipped_bundles():
-        if digest(bundle_files(folder)) == reference.digest:
+        shipped = load_bundle(folder)
+        if reference.digest in (shipped.digest, shipped.files_digest):
             return write_archive(folder, target)
     work = target.with_name(f".{target.name}.work")
     try:
@@ -90,6 +92,14 @@ class _Reader:
                     yield name, points.steps[mine], points.values[mine]
 
 
+def _with_silent(segments: dict[str, list[SourceSegment]], content: Description) -> dict[str, list[SourceSegment]]:
+    """The launches of each stage, those that logged nothing in their places."""
+    every = {stage: list(own) for stage, own in segments.items()}
+    for one in content.silent:
+        every.setdefault(one.stage, []).insert(one.place, SourceSegment(one.segment, one.launched, one.note, tuple))
+    return every
+
+
 def _write(session: Session, reference: Reference, folder: Path) -> None:
     content = description(reference)
     segments: dict[str, list[SourceSegment]] = {}
@@ -105,6 +115,6 @@ def _write(session: Session, reference: Reference, folder: Path) -> None:
         segments[link.stage] = launches
         series[link.stage] = f"series/{link.stage}.parquet"
         written[link.stage] = write_series(folder / "series" / f"{link.stage}.parquet", launches)
-    write_segments(folder / "segments.csv", segments, written)
+    write_segments(folder / "segments.csv", _with_silent(segments, content), written)
     stages: list[Any] = [stage.model_copy(update={"series": series[stage.name]}) for stage in content.stages]
     write_description(folder, content.model_copy(update={"stages": stages}))

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from service.detect.inputs import Floats, Ints
-from service.importers.canonical import Target, naming
+from service.importers.canonical import Target, converted, naming
 from service.importers.rows import LogError
+from service.importers.subtraction import subtracted
 from service.importers.wandb_pull import Plan, PlannedRun, Pull, StageRequest
 from service.references.archive import bundle_files
 from service.references.bundle import load_bundle, unix_seconds
@@ -108,8 +107,12 @@ def _segment(
             if target.metric == TOKENS:
                 check.add(run.id, steps + target.shift, values)
                 target = Target(name, target.shift)
-            if target.unit:
-                values = np.array([target.value(value) for value in values.tolist()])
+            if target.minus:
+                beside = {term: (at, found) for term, at, found in pull.columns(stage, run, target.minus)}
+                yield name, steps, values
+                steps, values = subtracted((steps, values), beside, target)
+            elif target.converts:
+                values = converted(values, target)
             yield target.metric, steps + target.shift, values
 
     return SourceSegment(run.id, launched, "" if run.name == run.id else run.name, read)

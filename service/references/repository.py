@@ -74,7 +74,7 @@ class ReferenceRepository:
         return [(link, run) for link, run in self.session.execute(found)]
 
     def install(self, bundle: Bundle) -> Reference:
-        """Store a bundle. The same files again change nothing.
+        """Store a bundle. The same content again, or the same files, change nothing.
 
         Raises:
             ConflictError: this version is there with other content; a version is never edited.
@@ -82,7 +82,7 @@ class ReferenceRepository:
         description = bundle.description
         present = self.version(description.slug, description.version)
         if present is not None:
-            if present.digest != bundle.digest:
+            if present.digest not in (bundle.digest, bundle.files_digest):  # which stands in older databases
                 raise ConflictError(
                     f"{description.slug} version {description.version} is installed with other content. "
                     "A version is never edited: give the changed bundle a new version in reference.toml."

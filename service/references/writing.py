@@ -18,6 +18,7 @@ import numpy as np
 
 from service.detect.inputs import Floats, Ints, Series
 from service.references.archive import bundle_files
+from service.references.bundle import LOGGED_NOTHING
 from service.references.description import Description
 from service.references.estimate import judged, live
 
@@ -111,7 +112,7 @@ def write_segments(path: Path, stages: Mapping[str, Sequence[SourceSegment]], wr
         for segment in segments:
             last = written[stage].last_steps.get(segment.name) if stage in written else None
             launched = _time(segment.launched) if known and segment.launched is not None else ""
-            note = segment.note if last is not None else f"{segment.note}; logged nothing".lstrip("; ")
+            note = segment.note if last is not None else f"{segment.note}; {LOGGED_NOTHING}".lstrip("; ")
             rows.writerow([stage, segment.name, launched, "" if last is None else last, note])
     path.write_text(text.getvalue(), encoding="utf-8", newline="")
 
@@ -120,6 +121,7 @@ def write_description(folder: Path, description: Description) -> None:
     """Write reference.toml, and schedule.toml where there is a schedule."""
     content = description.model_dump(mode="json", exclude_none=True)
     schedule = content.pop("schedule", [])
+    content.pop("silent", None)  # they stand in segments.csv
     content = {key: value for key, value in content.items() if value not in ({}, [])}
     (folder / "reference.toml").write_text(_toml(content), encoding="utf-8")
     if schedule:

@@ -263,11 +263,17 @@ def test_a_damaged_state_is_said(tmp_path: Path) -> None:
         StateFile(tmp_path / "state.json")
 
 
-def event(step: int, tag: str, value: float) -> bytes:
+def event(step: int, tag: str, value: float, late: float = 0.0) -> bytes:
     scalar = b"\x0a" + bytes([len(tag)]) + tag.encode() + b"\x15" + struct.pack("<f", value)
     summary = b"\x0a" + bytes([len(scalar)]) + scalar
     record = (
-        b"\x09" + struct.pack("<d", 1e9 + step) + b"\x10" + bytes([step]) + b"\x2a" + bytes([len(summary)]) + summary
+        b"\x09"
+        + struct.pack("<d", 1e9 + step + late)
+        + b"\x10"
+        + bytes([step])
+        + b"\x2a"
+        + bytes([len(summary)])
+        + summary
     )
     head = struct.pack("<Q", len(record))
     sums = [struct.pack("<I", int(masked_crcs([part])[0])) for part in (head, record)]
@@ -286,12 +292,48 @@ def test_event_files_as_they_grow(tmp_path: Path) -> None:
         receiver.drain()
     assert receiver.losses == [[(step, step / 4) for step in range(1, 6)]]
     second = folder / "run" / "events.out.tfevents.200.host.2.0"
-    second.write_bytes(b"".join(event(step, "train/loss", step / 8) for step in range(4, 8)))
+    second.write_bytes(b"".join(event(step, "train/loss", step / 8, late=100.0) for step in range(4, 8)))
     assert receiver.drain().losses[1:] == [[(step, step / 8) for step in range(4, 8)]]
     assert receiver.segments[1][0] == 3
     first.write_bytes(content + struct.pack("<QI", 2**40, 0))
     with pytest.raises(LogError, match="is damaged"):
         receiver.drain()
+
+
+def write_events(path: Path, steps: range, scale: float, late: float = 0.0) -> None:
+    with path.open("ab") as file:
+        file.write(b"".join(event(step, "train/loss", step * scale, late) for step in steps))
+
+
+def test_a_second_writer_at_the_same_time_is_no_new_start(tmp_path: Path) -> None:
+    folder = tmp_path / "tb"
+    folder.mkdir()
+    first, second, third = (folder / f"events.out.tfevents.{name}" for name in ("100.a", "101.b", "300.c"))
+    receiver = Receiver(tmp_path, lambda: EventsSource(folder))
+    write_events(first, range(1, 9), 1.0)
+    write_events(second, range(2, 9), 2.0, late=0.5)
+    assert len(receiver.drain().segments) == 1
+    for start in (9, 10, 11):  # both go on, by turns
+        write_events(first, range(start, start + 1), 1.0)
+        write_events(second, range(start, start + 1), 2.0, late=0.5)
+        receiver.drain()
+    assert len(receiver.segments) == 1
+    assert [step for step, _ in receiver.losses[0]] == [*range(1, 9), *range(2, 9), 9, 9, 10, 10, 11, 11]
+    write_events(third, range(5, 9), 3.0, late=60.0)  # after both: the trainer starts again
+    assert receiver.drain().losses[1:] == [[(step, step * 3.0) for step in range(5, 9)]]
+    assert receiver.segments[1][0] == 4
+
+
+def test_the_order_of_names_says_nothing_of_the_order_of_time(tmp_path: Path) -> None:
+    folder = tmp_path / "tb"
+    folder.mkdir()
+    receiver = Receiver(tmp_path, lambda: EventsSource(folder))
+    write_events(folder / "events.out.tfevents.100.a", range(1, 6), 1.0)
+    write_events(folder / "events.out.tfevents.50.b", range(3, 6), 2.0, late=30.0)
+    assert receiver.drain().losses == [
+        [(step, step * 1.0) for step in range(1, 6)],
+        [(step, step * 2.0) for step in range(3, 6)],
+    ]
 
 
 def test_a_run_at_wandb(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from service.importers.attempts import attempts
 from service.importers.canonical import Target, naming
 from service.importers.detect import open_log
+from service.importers.folders import find
+from service.importers.job import Options, look
 from service.importers.rows import NO_NUMBER, Account, LogError, Row
 
 TABLE = "step,loss,lr\n1,3.5,0.1\n2,NaN,0.1\n3,inf,\n"
@@ -178,3 +180,20 @@ def test_attempts_keep_evaluations_made_before_a_restart() -> None:
     assert [(a.start_step, sorted(a.points)) for a in made] == [(0, [1, 2, 3, 4, 5]), (3, [4, 5])]
     assert made[0].points[3] == {"train/ce_loss": 1.0, "heldout/val/ce_loss": 2.5}
     assert len(attempts(rows, known, in_time_order=False)) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "run_name,max_iters,final_train_loss,final_val_loss\na,5000,0.554,1.749\nb,5000,0.633,1.704\n",
+        "step,train_loss,val_loss\n" + "".join(f"{step},0.2,1.3\n" for step in range(44_000, 46_000, 100)),
+    ],
+)
+def test_a_run_that_has_memorized_its_data_is_no_perplexity(tmp_path: Path, content: str) -> None:
+    """Where the beginning is not there, losses far apart are what they are: that is what memorization looks like."""
+    path = tmp_path / "log.csv"
+    path.write_text(content)
+    (group,) = find(path).groups
+    for run in look(group, Options("test")).plan.runs.values():
+        assert {target.metric for target in run.known.values()} == {"train/ce_loss", "heldout/val/ce_loss"}
+        assert not any(target.converts for target in run.known.values())

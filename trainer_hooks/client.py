@@ -109,6 +109,14 @@ class Client:
         """Everything about one run: state, segments, metrics, reference, verdict."""
         return self._json(f"/runs/{_quoted(run)}")
 
+    def segments(self, run: str) -> DataFrame:
+        """Every start of a run, in order of launch; `id` is the index. What it ran on, what changed since the start
+        before, tokens per second of a device, and `mfu_exact`, `mfu_maxtext`, `mfu_palm` (None where it is not known:
+        `utilization` says why)."""
+        items = self._json(f"/runs/{_quoted(run)}/segments")["items"]
+        items = [item | {f"mfu_{one['formula']}": one["mfu"] for one in item["utilization"]} for item in items]
+        return table(items, "id", times=("started_at", "finished_at"))
+
     def metrics(self, run: str) -> list[str]:
         """Names of the metrics that have points."""
         return list(self.run(run)["metrics"])
@@ -169,15 +177,21 @@ class Client:
         """What the trainer said beside numbers, by step."""
         return table(self._pages(f"/runs/{_quoted(run)}/events", [("limit", 1000)]), None, times=("at",))
 
-    def audit(self, run: str) -> dict[str, Any] | None:
+    def audit(self, run: str, against: str | None = None) -> dict[str, Any] | None:
         """What sampled fingerprints show of the rows that a run has read: share of repeats with its interval, since
-        when, rows read, distinct rows, coverage of the declared data. None where no fingerprints were sent."""
-        return self._json(f"/runs/{_quoted(run)}/audit")["rows"]
+        when, rows read, distinct rows, coverage of the declared data. None where no fingerprints were sent.
+
+        Beside it: `windows`, the same of windows of text; `heldout`, text of held-out sets in training rows, by set;
+        `same_rows`, through which step the rows are those of the run `against` (by default of the reference, None where
+        that has none); and `unseen`, what all this cannot show."""
+        found = self._json(f"/runs/{_quoted(run)}/audit", _given("against", against))
+        more = {key: found[key] for key in ("windows", "heldout", "same_rows", "unseen")}
+        return None if found["rows"] is None else {**found["rows"], **more}
 
     def audits(self, project: str | None = None) -> DataFrame:
         """The row audits of every reproduction that sent fingerprints, one row per run; `id` is the index."""
         runs = self._pages("/runs", [*_given("project", project), ("role", "reproduction"), ("limit", 500)])
-        found = [(run, self.audit(run["id"])) for run in runs]
+        found = [(run, self._json(f"/runs/{_quoted(run['id'])}/audit")["rows"]) for run in runs]
         return table([{"id": run["id"], "name": run["name"], **audit} for run, audit in found if audit], "id")
 
     def references(self) -> DataFrame:

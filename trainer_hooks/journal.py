@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 
 from trainer_hooks.spool import Cursor, Position, Record, Spool, part_ends, save_position
-from trainer_hooks.stores import Appender, LocalStore, Store
+from trainer_hooks.stores import Appender, LocalStore
 from trainer_hooks.tally import Tally, text_of
 
 CAP_BYTES = 10 * 10**9
@@ -20,22 +21,25 @@ MEMORY_RECORDS = 10_000
 MEMORY_BYTES = 256 * 2**20
 SYNC_SECONDS = 5.0  # a crash of the machine loses at most this much
 RETRY_SECONDS = 30.0  # between attempts to write to a spool that could not be written
-REMOTE_BYTES = 4 * 2**20  # an object is written when this much waits, or after SYNC_SECONDS
 CAP_CHECK_SECONDS = 60.0
 
 
 class Journal:
-    """The records of one process of one segment, from `append` to `acknowledge`, in order."""
+    """The records of one process of one segment, from `append` to `acknowledge`, in order.
+
+    `also` gets every record as it is appended, on the thread that appends.
+    """
 
     def __init__(
         self,
-        store: Store,
+        store: LocalStore,
         spool: Spool,
         segment_body: bytes,
         tally: Tally,
         address: str = "",
         cap_bytes: int = CAP_BYTES,
         memory_records: int = MEMORY_RECORDS,
+        also: Callable[[Record], None] | None = None,
     ) -> None:
         self.store = store
         self.spool = spool
@@ -49,10 +53,10 @@ class Journal:
         self._cap_bytes = cap_bytes
         self._part_bytes = min(PART_BYTES, max(cap_bytes // 8, 1))
         self._memory_records = memory_records
+        self._also = also
         self._lock = threading.Lock()
         self._memory: deque[Record] = deque()
         self._memory_bytes = 0
-        self._memory_since = 0.0
         self._ends: dict[int, int] = {}
         self._last_number: dict[int, int] = {}  # of each part
         self._lost_through = -1
@@ -60,7 +64,7 @@ class Journal:
         self._part = -1
         self._appender: Appender | None = None
         self._retry_at = 0.0
-        self._in_memory = not store.appends  # whether what is in memory may be sent from there
+        self._in_memory = False  # whether what is in memory may be sent from there
         self._synced_at = self._saved_at = time.monotonic()
         self._cap_checked_at = 0.0
         self._dirty = False
@@ -74,8 +78,6 @@ class Journal:
 
     def _add(self, record: Record) -> None:
         with self._lock:
-            if not self._memory:
-                self._memory_since = time.monotonic()
             self._memory.append(record)
             self._memory_bytes += len(record.body)
             self.appended += 1
@@ -84,20 +86,22 @@ class Journal:
                 self._lost_through = self._memory[0].number
                 self._forget_oldest()
                 self.dropped += 1
+        if self._also is not None:
+            self._also(record)
         if self.dropped > dropped:
             self._tally.say_once("memory", "memory for unsent records is full; the oldest are dropped and counted")
 
     def flush(self, everything: bool = False, sync: bool = True) -> None:
         """Hands what was appended to the operating system, and to the disk every 5 s or with `everything`.
 
-        Without `sync` it waits neither for the disk nor for an object store.
+        Without `sync` it does not wait for the disk.
         """
         now = time.monotonic()
         if now >= self._retry_at:
             try:
                 self._write(now, everything, sync)
-                self._retry_at, self._in_memory = 0.0, not self.store.appends
-            except Exception as error:  # stores behind fsspec raise what they like
+                self._retry_at, self._in_memory = 0.0, False
+            except Exception as error:
                 self._give_up_for_now(now, error)
         self.changed.set()
 
@@ -113,25 +117,17 @@ class Journal:
         )
 
     def _write(self, now: float, everything: bool, sync: bool) -> None:
-        if self.store.appends:
-            self._write_local()
-            if not sync:
-                return
-            if self._dirty and self._appender is not None and (everything or now - self._synced_at >= SYNC_SECONDS):
-                self._appender.sync()
-                self._dirty, self._synced_at = False, now
-            if now - self._cap_checked_at >= CAP_CHECK_SECONDS:
-                self._cap_checked_at = now
-                self._keep_under_cap()
-        elif (
-            sync
-            and self._memory
-            and (everything or now - self._memory_since >= SYNC_SECONDS or self._memory_bytes >= REMOTE_BYTES)
-        ):
-            self._write_remote()
+        self._write_parts()
+        if not sync:
+            return
+        if self._dirty and self._appender is not None and (everything or now - self._synced_at >= SYNC_SECONDS):
+            self._appender.sync()
+            self._dirty, self._synced_at = False, now
+        if now - self._cap_checked_at >= CAP_CHECK_SECONDS:
+            self._cap_checked_at = now
+            self._keep_under_cap()
 
-    def _write_local(self) -> None:
-        assert isinstance(self.store, LocalStore)
+    def _write_parts(self) -> None:
         if self._appender is not None and self._appender.gone():
             self._replace_removed_part()
         while True:
@@ -164,32 +160,12 @@ class Journal:
             if not self._cursor.holds(self._part):
                 self._lose_part(self._part)
 
-    def _write_remote(self) -> None:
-        with self._lock:
-            waiting = list(self._memory)
-        if not waiting:
-            return
-        self._part += 1
-        head = [] if waiting[0].number == 0 else [self.segment]
-        data = b"".join(record.frame() for record in head + waiting)
-        self.store.put(self.spool.part(self._part), data)
-        with self._lock:
-            last = waiting[-1].number
-            while self._memory and self._memory[0].number <= last:
-                self._forget_oldest()
-            self._memory_since = time.monotonic()
-            self._ends[self._part] = len(data)
-            self._last_number[self._part] = last
-        self._remove_sent_objects()  # what was sent while it was written
-        self._keep_under_cap()
-
     def _forget_oldest(self) -> None:
         self._memory_bytes -= len(self._memory.popleft().body)
 
     def _keep_under_cap(self) -> None:
         """Removes the oldest parts, whoever wrote them, until all spools together are below the cap."""
-        # Listing an object store is slow, so there every run only keeps its own objects under the cap.
-        spools = part_ends(self.store) if self.store.appends else {self.spool: dict(self._ends)}
+        spools = part_ends(self.store)
         total = sum(size for parts in spools.values() for size in parts.values())
         for spool, parts in spools.items():
             for part, size in sorted(parts.items()):
@@ -241,6 +217,11 @@ class Journal:
         if self._appender is not None:
             self._appender.close()
 
+    def ends(self) -> dict[int, int]:
+        """The parts on disk, and up to where each holds whole records."""
+        with self._lock:
+            return dict(self._ends)
+
     # --- the sending thread ---
 
     def peek(self) -> Record | None:
@@ -262,25 +243,13 @@ class Journal:
             self.acknowledged += 1
             if record.number <= self._lost_through:  # it was dropped while on its way
                 self.dropped -= 1
-        if not self.store.appends:
-            self._remove_sent_objects()
         if time.monotonic() - self._saved_at >= 1.0:
             self.save()
-
-    def _remove_sent_objects(self) -> None:
-        """Removes, on an object store, the parts of which nothing is left to send."""
-        with self._lock:
-            done = self._cursor.position.number
-            sent = [part for part, last in self._last_number.items() if last <= done]
-            for part in sent:
-                del self._ends[part], self._last_number[part]
-        for part in sent:
-            self.store.remove(self.spool.part(part))
 
     def save(self) -> None:
         """Remembers how far the service has it, so that a later `sync` need not begin at the beginning."""
         self._saved_at = time.monotonic()
-        if self.store.appends and self._address and self._ends:
+        if self._address and self._ends:
             try:
                 save_position(self.store, self.spool, self._address, self._cursor.position)
             except Exception as error:

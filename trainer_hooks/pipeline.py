@@ -12,12 +12,15 @@ from trainer_hooks.batches import Translate
 from trainer_hooks.connection import Connection, parse_address, parse_headers, parse_token
 from trainer_hooks.journal import Journal
 from trainer_hooks.launch import Launch
+from trainer_hooks.remote import RemoteCopy, before_shutdown
 from trainer_hooks.segment import Place
 from trainer_hooks.sender import Aside, Sender, SendingThread
 from trainer_hooks.spool import Spool
-from trainer_hooks.stores import LocalStore, Store, default_folder, open_store
+from trainer_hooks.stores import LocalStore, check_address, default_folder, open_store
 from trainer_hooks.tally import LOG, Tally, text_of
 from trainer_hooks.writer import Writer, WritingThread
+
+SHUTDOWN_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +28,28 @@ class FinishReport:
     """What became of a run's records (requests to the service, each up to half a second of the run).
 
     `sent` were taken by the service, `left_in_spool` wait for a sync, `rejected` were refused for good and are kept
-    beside the spool, `dropped` were lost to full memory or a full spool. `counts` says, by reason, how many single
-    calls and values were left out.
+    beside the spool, `dropped` were lost to full memory or a full spool, `not_copied` are not in the remote spool, if
+    there is one. `counts` says, by reason, how many single calls and values were left out.
     """
 
     sent: int
     left_in_spool: int
     rejected: int = 0
     dropped: int = 0
+    not_copied: int = 0
     counts: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where records are kept: a folder of this machine, and the fsspec address of a copy, if there is to be one."""
+
+    local: LocalStore
+    remote: str = ""
+
+
 class Pipeline:
-    """Queue → writing thread → journal → sending thread."""
+    """Queue → writing thread → journal → sending thread, and a copying thread where the spool has a remote copy."""
 
     def __init__(
         self,
@@ -46,13 +58,25 @@ class Pipeline:
         sample_rows: int,
         tally: Tally,
         url: str,
-        store: Store,
+        places: Places,
         translate: Translate | None = None,
     ) -> None:
         self.place = place
         self.tally = tally
         self.url = url
-        self.journal = Journal(store, Spool(launch.id, place.process), launch.body, tally, url)
+        spool, store = Spool(launch.id, place.process), places.local
+        self.copy: RemoteCopy | None = None
+        if places.remote:
+            self.copy = RemoteCopy(
+                lambda: open_store(places.remote),
+                places.remote,
+                spool,
+                launch.body,
+                store,
+                lambda: self.journal.ends(),
+                tally,
+            )
+        self.journal = Journal(store, spool, launch.body, tally, url, also=self.copy.add if self.copy else None)
         self.writer = Writer(self.journal, place.process, sample_rows, tally, translate)
         self.writing = WritingThread(self.writer, self.journal, tally)
         self.sender: Sender | None = None
@@ -68,18 +92,31 @@ class Pipeline:
             self.sender = Sender(self.journal, connection, tally, aside.keep)
             self.sending = SendingThread(self.sender, self.journal.changed, tally, when_done)
         self.writing.start()
-        if self.sending is not None:
-            self.sending.start()
+        for thread in (self.sending, self.copy):
+            if thread is not None:
+                thread.start()
+        if self.copy is not None:
+            before_shutdown(self._copy_before_shutdown)
+
+    def _copy_before_shutdown(self) -> None:
+        """Brings to the store what a process that ends without `finish` has recorded."""
+        deadline = time.monotonic() + SHUTDOWN_SECONDS
+        if self.copy is not None and self.copy.is_alive():
+            while self.writer.waiting() and self.writing.is_alive() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            self.copy.drain(deadline - time.monotonic())
 
     def end(self, timeout: float, finished: bool) -> None:
         """Writes what waits, sends what there is time for, stops the threads. Returns within `timeout` seconds."""
         deadline = time.monotonic() + timeout
         self.writing.close(deadline - 0.2 * timeout, finished and self.place.process == 0)
         self.writing.written.wait(timeout)
-        if self.sending is not None:
-            self.sending.close()
-            self.sending.done.wait(max(0.0, deadline - time.monotonic()))
-            self.sending.abandon()
+        delivering = [thread for thread in (self.sending, self.copy) if thread is not None]
+        for thread in delivering:
+            thread.close()
+        for thread in delivering:
+            thread.done.wait(max(0.0, deadline - time.monotonic()))
+            thread.abandon()
         if self.writing.done.wait(max(0.0, deadline - time.monotonic())):
             self.journal.lose_memory()
         late = self.writer.waiting()
@@ -90,12 +127,15 @@ class Pipeline:
         """What became of the records so far."""
         sender = self.sender
         sent, refused = (sender.accepted + sender.already_there, sender.refused) if sender else (0, 0)
-        return FinishReport(sent, self.journal.left(), refused, self.journal.dropped, self.tally.snapshot())
+        not_copied = self.copy.left() if self.copy is not None else 0
+        return FinishReport(sent, self.journal.left(), refused, self.journal.dropped, not_copied, self.tally.snapshot())
 
     def say_what_is_left(self, report: FinishReport) -> None:
         """One line, if records are lost, or meant for the service and still in the spool."""
         if report.dropped:
             LOG.warning(f"pacenote: {report.dropped} records are lost: they could be neither written nor sent")
+        if report.not_copied and self.copy is not None:
+            LOG.warning(f"pacenote: {report.not_copied} records are not in the copy in {self.copy.address}")
         if report.left_in_spool and self.sender is not None:
             why = f" ({self.sender.last_failure})" if self.sender.last_failure else ""
             folder = self.journal.store.address
@@ -105,14 +145,24 @@ class Pipeline:
             )
 
 
-def choose_store() -> Store:
-    """The spool's place, from PACENOTE_SPOOL_DIR; nothing is opened or made yet."""
-    address = os.environ.get("PACENOTE_SPOOL_DIR") or default_folder()
+def choose_places(spool: str | os.PathLike[str] | None = None) -> Places:
+    """Where the spool is kept, from `spool` or PACENOTE_SPOOL_DIR; nothing is opened, made or connected to yet."""
+    address = os.fspath(spool) if spool is not None else os.environ.get("PACENOTE_SPOOL_DIR") or default_folder()
+    if "://" not in address:
+        return Places(LocalStore(Path(address).expanduser()))
+    local = LocalStore(Path(default_folder()))
     try:
-        return open_store(address)
+        check_address(address)
     except Exception as error:  # fsspec, or its package for this kind of address, is missing: a local spool beats none
-        LOG.warning("pacenote: no spool in %s (%s); using %s", address, text_of(error), default_folder())
-        return LocalStore(Path(default_folder()))
+        LOG.warning(
+            "pacenote: no spool in %s (%s); using %s alone. Install pacenote-hooks[remote] and the fsspec package for "
+            "this kind of address",
+            address,
+            text_of(error),
+            local.address,
+        )
+        return Places(local)
+    return Places(local, address)
 
 
 def service_address(mode: str, strict: bool) -> str:

@@ -18,7 +18,8 @@ from trainer_hooks.batches import Names, checked_sets
 from trainer_hooks.entries import Event, Items, Rows, as_tokens, packed
 from trainer_hooks.fingerprints import snapshot
 from trainer_hooks.jsonable import jsonable
-from trainer_hooks.pipeline import FinishReport, Pipeline, choose_store, service_address
+from trainer_hooks.loaders import ReadsRows
+from trainer_hooks.pipeline import FinishReport, Pipeline, choose_places, service_address
 from trainer_hooks.tally import LOG, Tally, text_of
 from trainer_hooks.values import NotReadyError, as_float, as_step, detached, is_device_array
 
@@ -35,15 +36,16 @@ _now = time.time
 _live: set[Run] = set()
 
 
-class Run:
+class Run(ReadsRows):
     """One start of a trainer inside a run. Made by `trainer_hooks.start`; also a context manager.
 
     Scalars, items and events are taken on process 0 and ignored on the others, where the same loop makes the same
     calls; row fingerprints are taken on every process.
     """
 
-    def __init__(self, pipeline: Pipeline | None, tally: Tally, strict: bool) -> None:
+    def __init__(self, pipeline: Pipeline | None, tally: Tally, strict: bool, start_step: int = 0) -> None:
         self._pipeline = pipeline
+        self._start_step = start_step
         self._tally = tally
         self._strict = strict
         self._names = Names()  # for `strict`, which checks on the calling thread
@@ -94,7 +96,7 @@ class Run:
                 self._drop_oldest(queue, "queue full", "calls come faster than they are written; the oldest are lost")
             queue.append((step, values, tokens, weights_segment, eval_sets, _now()))
         except Exception as error:
-            self._refuse("log", error)
+            self.refuse("log", error)
 
     def log_rows(self, step: Any, rows: Any, host: int | None = None) -> None:
         """Records fingerprints of the rows fed at `step`: int array (batch, length).
@@ -117,7 +119,7 @@ class Run:
                 self._drop_oldest(queue, "rows queue full", "rows come faster than they are hashed; some are left out")
             queue.append(Rows(step, copy, int(host)))
         except Exception as error:
-            self._refuse("log_rows", error)
+            self.refuse("log_rows", error)
 
     def log_items(self, step: Any, task: str, correct: Any) -> None:
         """Records per-item results of one task: bool (items,), in the task's own order."""
@@ -130,7 +132,7 @@ class Run:
                 self._check_step(step)
             self._enqueue(Items(step, task, correct))
         except Exception as error:
-            self._refuse("log_items", error)
+            self.refuse("log_items", error)
 
     def event(self, step: Any, kind: str, value: Any = None) -> None:
         """Records that something happened at `step`: checkpoint, config, code, data, evaluator, hardware or note."""
@@ -141,14 +143,14 @@ class Run:
                 self._check_step(step)
             self._enqueue(Event(step, kind, jsonable(value, EVENT_BYTES), _now()))
         except Exception as error:
-            self._refuse("event", error)
+            self.refuse("event", error)
 
     def finish(self, timeout: float = 30.0) -> FinishReport:
         """Ends the segment; sends what is left for at most `timeout` seconds. What remains is in the spool."""
         try:
             seconds = min(max(float(timeout), 0.0), LONGEST_FINISH)
         except (TypeError, ValueError) as error:
-            self._refuse("finish", error)
+            self.refuse("finish", error)
             seconds = 30.0
         return self._end(seconds, finished=True)
 
@@ -172,7 +174,7 @@ class Run:
         try:
             pipeline.end(timeout, finished)
         except Exception as error:
-            self._refuse("finish", error)
+            self.refuse("finish", error)
         _live.discard(self)
         self._report = report = pipeline.report()
         pipeline.say_what_is_left(report)
@@ -220,7 +222,8 @@ class Run:
             return
         self._tally.add(reason, message)
 
-    def _refuse(self, call: str, error: Exception) -> None:
+    def refuse(self, call: str, error: Exception) -> None:
+        """Counts a call that cannot succeed and says so once; raises if `strict`."""
         if self._strict:
             raise error
         with contextlib.suppress(Exception):  # of a log handler
@@ -298,20 +301,23 @@ def start(
     config: Any = None,
     data: Mapping[str, Any] | None = None,
     sample_rows: Any = 1024,
+    heldout: Mapping[str, Any] | None = None,
     names: Any = None,
     mesh: Any = None,
     batch_shape: Any = None,
+    spool: str | os.PathLike[str] | None = None,
     strict: bool = False,
 ) -> Run:
     """Opens a segment: call it once per process start, on every process, after `jax.distributed.initialize`.
 
     `tokens_per_step` is a number or, for ramps, a list of (from_step, tokens_per_step); `start_step` the updates
     already made; `forked_from` (run, step); `data` {"rows": rows in the data set, "epochs": passes over it}; one in
-    `sample_rows` row hashes is sent; `config` anything; `mesh` a jax mesh or axis -> devices, `batch_shape` that of the
-    global batch, for the record. `names` is the name map of a trainer (docs/adapters.md), if metrics are logged under
-    its own names. Several jax processes agree on the segment through the
-    key-value store of `jax.distributed`: process 0 never waits there, the others at most half a minute. Never raises:
-    a bad argument gives a run that does nothing, and one warning; `strict` raises.
+    `sample_rows` row hashes is sent; `heldout` set -> token arrays, as for `watch_heldout`; `config` anything; `mesh` a
+    jax mesh or axis -> devices, `batch_shape` that of the global batch, for the record. `names` is the name map of a
+    trainer (docs/adapters.md), if metrics are logged under its own names. `spool`: the folder of the spool, or an
+    fsspec address that gets a copy of it (docs/remote-spool.md); PACENOTE_SPOOL_DIR by default. Several jax processes
+    agree on the segment through the key-value store of `jax.distributed`: process 0 never waits there, the others at
+    most half a minute. Never raises: a bad argument gives a run that does nothing, and one warning; `strict` raises.
     """
     tally = Tally()
     place = segments.Place(0, 1)
@@ -348,10 +354,10 @@ def start(
     except Exception as error:
         fault = error
     try:
-        store = choose_store()
+        places = choose_places(spool)
         names = (project or os.environ.get("PACENOTE_PROJECT"), name, stage, kind)
         # Whatever went wrong here, the other processes may be waiting for this one's word.
-        launch = launches.launch(place, names, body, mode != "disabled", store)
+        launch = launches.launch(place, names, body, mode != "disabled", places.local)
         if mode == "disabled":
             return Run(None, tally, strict=False)
         if fault is not None:
@@ -359,7 +365,11 @@ def start(
         if not launch.body or body is None:
             raise ValueError("process 0 could not describe the run")
         url = service_address(mode, strict)
-        return Run(Pipeline(place, launch, body["sample_rows"], tally, url, store, translate), tally, strict)
+        pipeline = Pipeline(place, launch, body["sample_rows"], tally, url, places, translate)
+        run = Run(pipeline, tally, strict, body["start_step"])
+        for key, batches in (heldout or {}).items():
+            run.watch_heldout(key, batches)
+        return run
     except Exception as error:
         if mode == "disabled":
             return Run(None, tally, strict=False)

@@ -156,9 +156,12 @@ class Cursor:
     """Reads the parts of a spool in order, leaving out what was acknowledged.
 
     `ends` maps part numbers to the offset up to which they may be read; its owner may change it between calls.
+    `growing`: a torn end of the last part is what is being written, and is read again later.
     """
 
-    def __init__(self, store: Store, spool: Spool, position: Position, ends: dict[int, int]) -> None:
+    def __init__(
+        self, store: Store, spool: Spool, position: Position, ends: dict[int, int], growing: bool = False
+    ) -> None:
         self.store = store
         self.spool = spool
         self.position = position
@@ -166,6 +169,7 @@ class Cursor:
         self.damaged_places = 0
         self.missing: set[int] = set()  # parts that are no longer there
         self._ends = ends
+        self._growing = growing
         self._found: Found | None = None
         self._read: tuple[int, Read] | None = None
 
@@ -178,6 +182,8 @@ class Cursor:
             except FileNotFoundError:  # removed by hand, or by another process that kept the spools under their cap
                 self.missing.add(part)
                 found = Found(None, end, 0)
+            if found.record is None and found.damaged and self._growing and part == max(self._ends):
+                return None
             if found.damaged:
                 self.damaged_bytes += found.damaged
                 self.damaged_places += 1

@@ -24,12 +24,14 @@ class Entry(NamedTuple):
 
 
 class Store(Protocol):
-    """Named byte files in one flat folder. Every method may raise OSError."""
+    """Named byte files of one folder; a name may hold "/". Every method may raise OSError, and a store behind fsspec
+    whatever its package raises."""
 
     address: str
-    appends: bool  # whether a file can grow; if not, every part is written once and removed as soon as it is sent
+    appends: bool  # whether a file can grow; if not, files are written once, whole
 
     def list(self) -> list[Entry]: ...
+    def names(self, folder: str) -> list[str]: ...
     def reader(self, name: str) -> Callable[[int, int], bytes]: ...
     def get(self, name: str) -> bytes | None: ...
     def put(self, name: str, data: bytes) -> None: ...
@@ -72,6 +74,13 @@ class LocalStore:
                     entries.append(Entry(item.name, state.st_size, state.st_mtime))
         return entries
 
+    def names(self, folder: str) -> list[str]:
+        """What is directly in a folder below ("" for the store itself), files and folders; none if it is not there."""
+        try:
+            return [path.name for path in (self.folder / folder).iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
     def reader(self, name: str) -> Callable[[int, int], bytes]:
         """A function (offset, size) → bytes."""
         return _FileReader((self.folder / name).open("rb", buffering=0))
@@ -87,6 +96,8 @@ class LocalStore:
         """Writes the whole file at once: readers see the old one or the new one."""
         new = self.folder / f"{name}.{os.getpid()}.new"
         try:
+            if "/" in name:
+                new.parent.mkdir(parents=True, exist_ok=True)
             new.write_bytes(data)
             new.replace(self.folder / name)
         except OSError:
@@ -194,6 +205,15 @@ class RemoteStore:
             return []
         return [Entry(str(i["name"]).rsplit("/", 1)[-1], int(i.get("size") or 0), 0.0) for i in found]
 
+    def names(self, folder: str) -> list[str]:
+        """What is directly in a folder below ("" for the store itself); none if it is not there."""
+        path = self._path(folder) if folder else self._root
+        try:
+            found = self._files.ls(path, detail=False, refresh=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [str(item).rstrip("/").rsplit("/", 1)[-1] for item in found]
+
     def reader(self, name: str) -> Callable[[int, int], bytes]:
         """A function (offset, size) → bytes; the object is read once, whole."""
         data = self.get(name)
@@ -210,8 +230,12 @@ class RemoteStore:
 
     def put(self, name: str, data: bytes) -> None:
         """Writes the whole object."""
-        self._files.makedirs(self._root, exist_ok=True)
-        self._files.pipe_file(self._path(name), data)
+        path = self._path(name)
+        try:
+            self._files.pipe_file(path, data)
+        except FileNotFoundError:  # a file system whose folders must be made; an object store has none
+            self._files.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+            self._files.pipe_file(path, data)
 
     def append(self, name: str, data: bytes) -> None:
         """Reads the object and writes it again, longer: for rare small files only."""
@@ -232,8 +256,21 @@ class RemoteStore:
 
 
 def open_store(address: str) -> Store:
-    """The store at a folder or an fsspec address. Raises ImportError, ValueError or OSError if there can be none."""
+    """The store at a folder, a file:// address or any other that fsspec knows.
+
+    Raises ImportError, ValueError or OSError if there can be none, and what a package behind fsspec raises.
+    """
+    if address.startswith("file://"):
+        return LocalStore(Path(address.removeprefix("file://")).expanduser())
     return RemoteStore(address) if "://" in address else LocalStore(Path(address).expanduser())
+
+
+def check_address(address: str) -> None:
+    """Raises ImportError or ValueError where no store can be opened at an fsspec address. Connects to nothing."""
+    if not address.startswith("file://"):
+        import fsspec  # pyright: ignore[reportMissingTypeStubs]
+
+        fsspec.get_filesystem_class(address.partition("://")[0])  # pyright: ignore[reportUnknownMemberType]
 
 
 def default_folder() -> str:

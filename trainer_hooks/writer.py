@@ -11,7 +11,8 @@ from typing import Any
 
 from trainer_hooks.batches import BatchBuilder, Names, Pace, Row, Translate, convert_values
 from trainer_hooks.entries import Entry, Items, Packed, Rows, as_tokens, packed
-from trainer_hooks.fingerprints import RowsRecord
+from trainer_hooks.fingerprints import Fingerprints
+from trainer_hooks.heldout_windows import HeldoutWindows
 from trainer_hooks.journal import Journal
 from trainer_hooks.tally import Tally, text_of
 from trainer_hooks.values import NotReadyError, UnusableError, as_step
@@ -21,8 +22,7 @@ RECORD_SECONDS = 0.5  # at most this long between a call and its record in the s
 RECORD_ENTRIES = 1_000  # …or as soon as so many calls wait
 HURRY_ENTRIES = 20_000
 TURN_SECONDS = 0.25  # for scalars, and again for rows: then what was converted goes to the journal and the disk
-MAX_HASHES = 50_000  # in one fingerprints record
-HASHED_AT_ONCE = 64  # rows
+HASHED_AT_ONCE = 2**16  # tokens: they and two buffers stay in a core's cache
 
 
 class Writer:
@@ -35,7 +35,8 @@ class Writer:
         self.rows: deque[Rows] = deque()
         self._journal = journal
         self._process = process
-        self._sample = sample_rows
+        self.heldout = HeldoutWindows()
+        self._fingerprints = Fingerprints(sample_rows, self.heldout)
         self._tally = tally
         self._translate = translate
         self._pace = Pace()
@@ -58,7 +59,7 @@ class Writer:
         self._pace.hurry = hurry or len(self.entries) > HURRY_ENTRIES
         try:
             self._take_entries(time.monotonic() + TURN_SECONDS, last_chance)
-            self._take_rows(time.monotonic() + TURN_SECONDS, last_chance)
+            self._take_rows(time.monotonic() + TURN_SECONDS, hurry, last_chance)
         finally:
             self._journal.flush()
 
@@ -141,8 +142,7 @@ class Writer:
 
     # --- row fingerprints ---
 
-    def _take_rows(self, until: float, last_chance: bool) -> None:
-        records: dict[int, RowsRecord] = {}
+    def _take_rows(self, until: float, closing: bool, last_chance: bool) -> None:
         try:
             while time.monotonic() < until:
                 entry, self._held_rows = self._held_rows, None
@@ -151,7 +151,7 @@ class Writer:
                         break
                     entry = self.rows.popleft()
                 try:
-                    self._hash(entry, records)
+                    self._hash(entry)
                 except NotReadyError:
                     if not last_chance:
                         self._held_rows = entry
@@ -162,17 +162,20 @@ class Writer:
         except IndexError:  # as above
             pass
         finally:
-            for record in records.values():
-                self._record("fingerprints", record.body())
+            self._record_fingerprints(closing)
 
-    def _hash(self, entry: Rows, records: dict[int, RowsRecord]) -> None:
+    def _hash(self, entry: Rows) -> None:
         step = as_step(entry.step)
-        for start in range(0, len(entry.rows), HASHED_AT_ONCE):
-            record = records.setdefault(entry.host, RowsRecord(entry.host, self._sample))
-            record.add(step, entry.rows[start : start + HASHED_AT_ONCE])
-            if len(record.hashes) >= MAX_HASHES:
-                self._record("fingerprints", records.pop(entry.host).body())
+        at_once = max(HASHED_AT_ONCE // max(entry.rows.shape[1], 1), 1)
+        for start in range(0, len(entry.rows), at_once):
+            if self._fingerprints.full(step, entry.host):
+                self._record_fingerprints(everything=True)
+            self._fingerprints.add(step, entry.rows[start : start + at_once], entry.host)
             self._pace.rest()
+
+    def _record_fingerprints(self, everything: bool = False) -> None:
+        for body in self._fingerprints.due(time.monotonic(), everything):
+            self._record("fingerprints", body)
 
     def _record(self, kind: str, fields: dict[str, Any]) -> None:
         body = {"process": self._process, "seq": self._next(kind), **fields}

@@ -15,8 +15,7 @@ REAL = sa.Double().with_variant(sa.Float(), "sqlite")
 
 
 def upgrade() -> None:
-    with op.batch_alter_table("run") as table:
-        table.add_column(sa.Column("archived_at", REAL, nullable=True))
+    op.add_column("run", sa.Column("archived_at", REAL, nullable=True))
     op.create_table(
         "run_note",
         sa.Column("id", KEY, nullable=False),
@@ -35,5 +34,4 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_table("run_note")
-    with op.batch_alter_table("run") as table:
-        table.drop_column("archived_at")
+    op.drop_column("run", "archived_at")  # in place: a table made anew would take with it what points to it

@@ -46,9 +46,11 @@ class _Kept:
 
 
 class GrowingRows:
-    """The live row readings of runs. One thread uses it; `forget` what is no longer wanted."""
+    """The live row readings of runs, or with `kind` their windows. One thread uses it; `forget` what is no longer
+    wanted."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "rows") -> None:
+        self._kind = kind
         self._runs: dict[int, _Kept] = {}
 
     def read(self, session: Session, line: Lineage) -> RowReadings | None:
@@ -57,13 +59,17 @@ class GrowingRows:
         kept = self._runs.pop(run_id, None)
         if kept is None or kept.version != line.version:
             repository = FingerprintRepository(session)
-            rows = repository.count(line.run_ids)
+            rows = repository.count(line.run_ids, self._kind)
             limits = live_limits(line.segments)
             identity = (line.run_ids, line.segments)
             grown = None
             if kept is not None and kept.identity == identity:
-                grown = _grown(kept, repository.sendings(line.run_ids, kept.last.id), rows, limits, line.version)
-            kept = grown or _whole(repository.sendings(line.run_ids) if rows else [], limits, identity, line.version)
+                grown = _grown(
+                    kept, repository.sendings(line.run_ids, kept.last.id, self._kind), rows, limits, line.version
+                )
+            kept = grown or _whole(
+                repository.sendings(line.run_ids, kind=self._kind) if rows else [], limits, identity, line.version
+            )
         if kept is None:
             return None
         self._runs[run_id] = kept
@@ -127,5 +133,5 @@ def _from(reading: Reading, first: int) -> Reading:
     starts: Ints = np.maximum(seen[:, 0], first)
     return Reading(
         reading.host, reading.sample, reading.steps[keep], reading.hashes[keep],
-        np.column_stack((starts, seen[:, 1], seen[:, 2])), reading.limit,
+        np.column_stack((starts, seen[:, 1], seen[:, 2])), reading.limit, reading.lowest,
     )  # fmt: skip

@@ -16,8 +16,9 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one host sent at once. `steps` int64 (n,) and `hashes` uint64 (n,) are parallel, all hashes 0 modulo
-    `sample`; `seen` int64 (m, 3): from step, to step (inclusive), rows per step. Steps beyond `limit` do not count."""
+    """What one host sent at once. `steps` int64 (n,) and `hashes` uint64 (n,) are parallel; all hashes are 0 modulo
+    `sample`, or with `lowest`, as windows are, below 2**64 / `sample`; `seen` int64 (m, 3): from step, to step
+    (inclusive), rows per step. Steps beyond `limit` do not count."""
 
     host: int
     sample: int
@@ -25,6 +26,7 @@ class Reading:
     hashes: NDArray[np.uint64]
     seen: Ints
     limit: int
+    lowest: bool = False
 
 
 def combine(readings: Sequence[Reading]) -> RowReadings | None:
@@ -35,14 +37,15 @@ def combine(readings: Sequence[Reading]) -> RowReadings | None:
     """
     if not readings:
         return None
-    sample = math.lcm(*(reading.sample for reading in readings))
+    samples, lowest = {reading.sample for reading in readings}, readings[0].lowest
+    sample = max(samples) if lowest else math.lcm(*samples)
     hashes = np.concatenate([reading.hashes for reading in readings])
     steps = np.concatenate([reading.steps for reading in readings])
     sizes = [len(reading.steps) for reading in readings]
     hosts: Ints = np.repeat(np.array([reading.host for reading in readings], np.int64), sizes)
     limits: Ints = np.repeat(np.array([reading.limit for reading in readings], np.int64), sizes)
     sendings: Ints = np.repeat(np.arange(len(readings)), sizes)
-    live = (steps <= limits) & _divides(sample, hashes)
+    live = (steps <= limits) & (hashes <= np.uint64((2**64 - 1) // sample) if lowest else _divides(sample, hashes))
     steps, hosts, hashes, sendings = steps[live], hosts[live], hashes[live], sendings[live]
     order = np.lexsort((sendings, hashes, hosts, steps))
     steps, hosts, hashes, sendings = steps[order], hosts[order], hashes[order], sendings[order]
@@ -100,18 +103,38 @@ def _seen(readings: Sequence[Reading]) -> tuple[Ints, Ints]:
             by_host.setdefault(reading.host, []).append(np.column_stack([runs[:, 0], ends, runs[:, 2]]))
     if not by_host:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    expanded = [_expand(np.concatenate(runs)) for runs in by_host.values()]
-    steps, place = np.unique(np.concatenate([steps for steps, _ in expanded]), return_inverse=True)
-    rows = np.bincount(place, np.concatenate([rows for _, rows in expanded]), len(steps))
-    return steps, rows.astype(np.int64)
+    runs = np.concatenate([_apart(np.concatenate(runs)) for runs in by_host.values()])
+    # Hosts mostly report the same long runs: add them up where one begins or ends, not step by step.
+    edges, place = np.unique(np.concatenate([runs[:, 0], runs[:, 1] + 1]), return_inverse=True)
+    begins, ends = place[: len(runs)], place[len(runs) :]
+    rows, reports = np.zeros(len(edges), np.int64), np.zeros(len(edges), np.int64)
+    for at, sign in ((begins, 1), (ends, -1)):
+        np.add.at(rows, at, sign * runs[:, 2])
+        np.add.at(reports, at, sign)
+    told = np.flatnonzero(np.cumsum(reports)[:-1] > 0)
+    return _steps_of(np.column_stack([edges[told], edges[told + 1] - 1, np.cumsum(rows)[told]]))
+
+
+def _apart(runs: Ints) -> Ints:
+    """One host's runs such that no step is in two of them, with the most rows that were reported for it."""
+    runs = runs[np.argsort(runs[:, 0], kind="stable")]
+    if (runs[1:, 0] > runs[:-1, 1]).all():
+        return runs
+    steps, rows = _expand(runs)
+    return np.column_stack([steps, steps, rows])
+
+
+def _steps_of(runs: Ints) -> tuple[Ints, Ints]:
+    """Every step of runs, in their order, and its rows."""
+    lengths = runs[:, 1] - runs[:, 0] + 1
+    within: Ints = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    steps: Ints = np.repeat(runs[:, 0], lengths) + within
+    return steps, np.repeat(runs[:, 2], lengths)
 
 
 def _expand(runs: Ints) -> tuple[Ints, Ints]:
     """Every step of one host's runs once, with the most rows that were reported for it."""
-    lengths = runs[:, 1] - runs[:, 0] + 1
-    within: Ints = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    steps: Ints = np.repeat(runs[:, 0], lengths) + within
-    rows: Ints = np.repeat(runs[:, 2], lengths)
+    steps, rows = _steps_of(runs)
     order = np.lexsort((rows, steps))
     steps, rows = steps[order], rows[order]
     last = np.append(steps[1:] != steps[:-1], True)

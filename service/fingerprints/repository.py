@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from sqlalchemy import Table, bindparam, delete, func, select
+from numpy.typing import NDArray
+from sqlalchemy import Table, bindparam, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from service.database.models import Fingerprint
 from service.detect.facts import HeldoutHits
 from service.detect.inputs import RowReadings
+from service.fingerprints.hashes import pack, unpack
 from service.fingerprints.readings import Reading, combine, merge
 from service.series.lineage import lineage
 from service.series.live import NO_LIMIT, live_limits
@@ -20,15 +22,17 @@ from service.series.packing import compress, decompress_ints
 # A live run sends a few hashes a second for months: sendings are joined before there are thousands to read.
 MOST_SENDINGS = 64
 LARGE = 16_384  # hashes in a sending that is not joined again
+PASSAGE = 3  # windows of a held-out set in one row, 1 in 64 looked for: some 200 tokens, more than boilerplate has
 
 
 _TABLE: Table = Fingerprint.__table__  # pyright: ignore[reportAssignmentType]
-_ROWS_OF = (_TABLE.c.run_id.in_(bindparam("runs", expanding=True)), _TABLE.c.kind == "rows")
+_ROWS_OF = (_TABLE.c.run_id.in_(bindparam("runs", expanding=True)), _TABLE.c.kind == bindparam("kind"))
 _COUNT = select(func.count()).select_from(_TABLE).where(*_ROWS_OF)
 _SENDINGS = (
     select(
         _TABLE.c.id,
         _TABLE.c.segment_id,
+        _TABLE.c.kind,
         _TABLE.c.host,
         _TABLE.c.sample,
         _TABLE.c.steps,
@@ -46,6 +50,7 @@ class Sending:
 
     id: int
     segment: int
+    kind: str
     host: int
     sample: int
     steps: bytes
@@ -54,7 +59,35 @@ class Sending:
 
     def reading(self, limit: int) -> Reading:
         """What it says, unpacked. Steps beyond `limit` do not count."""
-        return _reading(self.host, self.sample, self.steps, self.hashes, self.seen, limit)
+        return _reading(self.kind, self.host, self.sample, self.steps, self.hashes, self.seen, limit)
+
+
+@dataclass(slots=True)
+class _Met:
+    """What was met of one held-out set."""
+
+    passages: list[Reading] = field(default_factory=list[Reading])
+    rate: int = 1
+    windows: int = 0
+    rows: int = 0
+    windows_met: int = 0
+
+    def add(self, reading: Reading, counts: NDArray[np.int64], rate: int, windows: int) -> None:
+        """One more sending; `counts` (n,) windows in each row that it tells of."""
+        live, long = reading.steps <= reading.limit, counts >= PASSAGE
+        self.rows += int(np.count_nonzero(live))
+        self.windows_met += int(counts[live].sum())
+        self.passages.append(replace(reading, steps=reading.steps[long], hashes=reading.hashes[long]))
+        self.rate, self.windows = max(self.rate, rate), max(self.windows, windows)
+
+    def hits(self) -> HeldoutHits:
+        """All of it together."""
+        made = combine(self.passages)
+        assert made is not None
+        return HeldoutHits(
+            made.steps, made.hashes, 1, made.seen_steps, made.seen_rows, None, self.rate, self.windows, self.rows,
+            self.windows_met,
+        )  # fmt: skip
 
 
 class FingerprintRepository:
@@ -63,11 +96,11 @@ class FingerprintRepository:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def rows(self, run_id: int) -> RowReadings | None:
-        """The sampled rows of the run's live steps; None if no host ever sent any."""
+    def rows(self, run_id: int, kind: str = "rows") -> RowReadings | None:
+        """The sampled rows, or windows, of the run's live steps; None if no host ever sent any."""
         line = lineage(self._session, run_id)
         limits = live_limits(line.segments)
-        stored = self.sendings(line.run_ids)
+        stored = self.sendings(line.run_ids, kind=kind)
         return combine([sending.reading(limits[sending.segment]) for sending in stored if sending.segment in limits])
 
     def heldout_hits(self, run_id: int) -> dict[str, HeldoutHits]:
@@ -79,29 +112,24 @@ class FingerprintRepository:
             .where(Fingerprint.run_id.in_(line.run_ids), Fingerprint.kind == "heldout_hits")
             .order_by(Fingerprint.id)
         )
-        sets: dict[str, list[Reading]] = {}
-        samples: dict[str, int] = {}
+        sets: dict[str, _Met] = {}
         for row in self._session.scalars(found):
             if row.segment_id in limits:
-                name = row.set_name or ""
-                # Which windows are looked for is not told by their hashes, so none is left out by its number.
-                reading = _reading(row.host, 1, row.steps, row.hashes, row.seen, limits[row.segment_id])
-                sets.setdefault(name, []).append(reading)
-                samples[name] = max(samples.get(name, 1), row.sample)
-        made = {name: combine(readings) for name, readings in sets.items()}
-        return {
-            name: HeldoutHits(rows.steps, rows.hashes, samples[name], rows.seen_steps, rows.seen_rows)
-            for name, rows in made.items() if rows is not None
-        }  # fmt: skip
+                limit = limits[row.segment_id]
+                # Every row is looked through and told once, whichever of the windows it holds.
+                reading = _reading(row.kind, row.host, 1, row.steps, row.hashes, row.seen, limit)
+                counts = np.full(len(reading.steps), PASSAGE) if row.counts is None else decompress_ints(row.counts)
+                sets.setdefault(row.set_name or "", _Met()).add(reading, counts, row.sample, row.windows or 0)
+        return {name: met.hits() for name, met in sets.items()}
 
-    def sendings(self, run_ids: Sequence[int], from_id: int = 0) -> list[Sending]:
-        """The stored rows of runs in order of arrival, from an id on."""
-        rows = self._session.connection().execute(_SENDINGS, {"runs": run_ids, "from_id": from_id})
+    def sendings(self, run_ids: Sequence[int], from_id: int = 0, kind: str = "rows") -> list[Sending]:
+        """What is stored of runs, rows or windows, in order of arrival, from an id on."""
+        rows = self._session.connection().execute(_SENDINGS, {"runs": run_ids, "from_id": from_id, "kind": kind})
         return [Sending(*row) for row in rows]
 
-    def count(self, run_ids: Sequence[int]) -> int:
-        """How many rows of sampled fingerprints are stored of runs."""
-        return self._session.connection().execute(_COUNT, {"runs": run_ids}).scalar() or 0
+    def count(self, run_ids: Sequence[int], kind: str = "rows") -> int:
+        """How many sendings of sampled fingerprints are stored of runs."""
+        return self._session.connection().execute(_COUNT, {"runs": run_ids, "kind": kind}).scalar() or 0
 
     def join(self, run_id: int) -> int:
         """Join the small sendings of each segment and host where there are many. Returns how many rows went.
@@ -109,18 +137,26 @@ class FingerprintRepository:
         What `rows` answers stays the same: a hash counts as often as the sending that holds it most often holds it. The
         run's seal task must be claimed.
         """
-        small = (Fingerprint.run_id == run_id, Fingerprint.kind == "rows", Fingerprint.points < LARGE)
-        lane = (Fingerprint.segment_id, Fingerprint.host, Fingerprint.sample)
+        # Of held-out sets only what met nothing is joined: hits are few, and each keeps its count.
+        mine = or_(Fingerprint.kind.in_(("rows", "windows")), Fingerprint.points == 0)
+        small = (Fingerprint.run_id == run_id, mine, Fingerprint.points < LARGE)
+        lane = (
+            Fingerprint.segment_id, Fingerprint.host, Fingerprint.sample, Fingerprint.kind, Fingerprint.set_name,
+            Fingerprint.windows,
+        )  # fmt: skip
         many = select(*lane).where(*small).group_by(*lane).having(func.count() > MOST_SENDINGS)
         gone = 0
-        for segment_id, host, sample in self._session.execute(many).all():
+        for segment_id, host, sample, kind, set_name, windows in self._session.execute(many).all():
+            same = (
+                column.is_not_distinct_from(value) for column, value in zip(lane[4:], (set_name, windows), strict=True)
+            )
             rows = self._session.execute(
                 select(Fingerprint.id, Fingerprint.steps, Fingerprint.hashes, Fingerprint.seen)
-                .where(*small, lane[0] == segment_id, lane[1] == host, lane[2] == sample)
+                .where(*small, lane[0] == segment_id, lane[1] == host, lane[2] == sample, lane[3] == kind, *same)
                 .order_by(Fingerprint.id)
                 .limit(4 * MOST_SENDINGS)
             ).all()
-            steps, hashes, seen = merge([_reading(host, sample, *row[1:], NO_LIMIT) for row in rows])
+            steps, hashes, seen = merge([_reading(kind, host, sample, *row[1:], NO_LIMIT) for row in rows])
             self._session.execute(
                 delete(Fingerprint).where(Fingerprint.id.in_([row.id for row in rows])),
                 execution_options={"synchronize_session": False},
@@ -129,12 +165,15 @@ class FingerprintRepository:
                 Fingerprint(
                     run_id=run_id,
                     segment_id=segment_id,
-                    kind="rows",
+                    kind=kind,
                     host=host,
+                    set_name=set_name,
+                    windows=windows,
                     sample=sample,
                     points=len(hashes),
                     steps=compress(steps),
-                    hashes=hashes.tobytes(),
+                    hashes=pack(kind, hashes),
+                    counts=compress(np.empty(0, np.int64)) if kind == "heldout_hits" else None,
                     seen=seen.tobytes(),
                 )
             )
@@ -143,12 +182,13 @@ class FingerprintRepository:
         return gone
 
 
-def _reading(host: int, sample: int, steps: bytes, hashes: bytes, seen: bytes, limit: int) -> Reading:
+def _reading(kind: str, host: int, sample: int, steps: bytes, hashes: bytes, seen: bytes, limit: int) -> Reading:
     return Reading(
         host,
         sample,
         decompress_ints(steps),
-        np.frombuffer(hashes, np.uint64),
+        unpack(kind, hashes),
         np.frombuffer(seen, np.int64).reshape(-1, 3),
         limit,
+        kind != "rows",
     )

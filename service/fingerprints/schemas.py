@@ -24,6 +24,33 @@ class RepeatPattern(BaseModel):
     copies: Number
 
 
+class RepeatBin(BaseModel):
+    """Sampled readings of the steps from `first_step` to `last_step`, and how many of them were repeats."""
+
+    first_step: int
+    last_step: int
+    readings: int
+    repeats: int
+
+
+class RepeatDistance(BaseModel):
+    """So many repeats lie so many steps behind the row's previous reading."""
+
+    steps: int
+    repeats: int
+
+
+class RowsReturned(BaseModel):
+    """Behind the restart at step `restart`: of the first `readings` sampled readings, `returned` had been read before
+    it, and `hits` of these lie exactly `lag` steps behind."""
+
+    restart: int
+    readings: int
+    returned: int
+    lag: int
+    hits: int
+
+
 class RowAudit(BaseModel):
     """What sampled row fingerprints show of a run's live steps.
 
@@ -34,6 +61,11 @@ class RowAudit(BaseModel):
     `rows_read` counts every row that hosts reported, `distinct_rows` = `distinct` x `sample`. `coverage` is that over
     the declared rows (null where none were declared), `steps` how many steps from `first_step` to `last_step` were
     reported.
+
+    `repeats` by where the row was read before: `within_batch` by the same host in the same step, `across_hosts` by
+    another one in that step, else `distances` steps before (the commonest ones); `over_time` in at most 100 parts.
+
+    Of windows, all counts but `rows_read` are of windows of 32 tokens, and `distinct_rows` and `coverage` are null.
     """
 
     sample: int
@@ -47,7 +79,7 @@ class RowAudit(BaseModel):
     natural: Number
     natural_source: str
     rows_read: int
-    distinct_rows: int
+    distinct_rows: int | None
     declared_rows: int | None
     declared_epochs: Number | None
     coverage: Number | None
@@ -57,10 +89,59 @@ class RowAudit(BaseModel):
     last_step: int | None
     onset: tuple[int, int] | None
     pattern: RepeatPattern | None
+    within_batch: int
+    across_hosts: int
+    distances: list[RepeatDistance]
+    restarts: list[RowsReturned]
+    over_time: list[RepeatBin]
+
+
+class HeldoutAudit(BaseModel):
+    """Text of one held-out set in training rows: of the `rows_read` that were looked through, `rows_with_text` hold at
+    least one window of the set, `windows_met` in all, and `rows_with_passage` several: more than boilerplate.
+
+    1 window of the set in `rate` is looked for, `windows` in all. `share` of rows with a passage and its 95 % interval,
+    since the onset where one is open; `natural` is what any corpus shows."""
+
+    set: str
+    rate: int
+    windows: int
+    rows_read: int
+    rows_with_text: int
+    rows_with_passage: int
+    windows_met: int
+    share: Number
+    low: Number
+    high: Number
+    natural: Number
+    natural_source: str
+    onset: tuple[int, int] | None
+
+
+class SameRows(BaseModel):
+    """This run's sampled rows beside those of `run` at the `steps` that both reported, `told` of them by a hash.
+
+    They are the same through step `through` (null: not even at the first), and differ first at `differs` (null:
+    nowhere); of `compared` hashes `same` were read by the other run at the same step."""
+
+    run: UUID
+    name: str
+    sample: int
+    steps: int
+    told: int
+    compared: int
+    same: int
+    through: int | None
+    differs: int | None
 
 
 class RunAudit(BaseModel):
-    """What was read; `rows` is null where no row fingerprints were sent."""
+    """What was read; `rows` and `windows` are null where none were sent, `heldout` is empty where nothing is looked
+    for, `same_rows` null where there is nothing to compare with. `unseen`: what all this cannot show, in words."""
 
     run: UUID
     rows: RowAudit | None
+    windows: RowAudit | None
+    heldout: list[HeldoutAudit]
+    same_rows: SameRows | None
+    unseen: list[str]

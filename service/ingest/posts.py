@@ -13,7 +13,7 @@ import numpy as np
 
 from service.errors import field_error
 from service.ingest.body import decode_json
-from service.ingest.requests import Event, Fingerprints, Finish, Items, Post, Put
+from service.ingest.requests import Event, Fingerprints, Finish, Ints, Items, Post, Put
 from service.ingest.wire import EventBody, FingerprintBody, FinishBody, ItemsBody, SegmentBody, Sent, on_our_clock
 
 MOST_SEEN_STEPS = 10_000_000  # per request
@@ -67,10 +67,14 @@ def _decode_fingerprints(data: bytes, _received_at: float) -> tuple[FingerprintB
     if len(body.hashes) != len(body.steps):
         raise field_error("hashes", f"has {len(body.hashes)} values for {len(body.steps)} steps")
     hashes = np.frombuffer(bytes.fromhex("".join(body.hashes)), ">u8").astype(np.uint64)
-    wrong = np.flatnonzero(hashes % np.uint64(body.sample))
+    counts = _check_heldout(body)
+    if body.kind == "rows":
+        wrong, rule = np.flatnonzero(hashes % np.uint64(body.sample)), "0 modulo `sample`"
+    else:
+        wrong, rule = np.flatnonzero(hashes > np.uint64((2**64 - 1) // body.sample)), "below 2**64 / `sample`"
     if len(wrong):
         index = int(wrong[0])
-        raise field_error(f"hashes[{index}]", f"{body.hashes[index]} is not 0 modulo `sample` ({body.sample})")
+        raise field_error(f"hashes[{index}]", f"{body.hashes[index]} is not {rule} ({body.sample})")
     reported = 0
     for index, (first, last, _) in enumerate(body.seen):
         if last < first:
@@ -79,8 +83,27 @@ def _decode_fingerprints(data: bytes, _received_at: float) -> tuple[FingerprintB
     if reported > MOST_SEEN_STEPS:
         raise field_error("seen", f"covers {reported:,} steps; at most {MOST_SEEN_STEPS:,} at once")
     seen = np.array(body.seen, np.int64).reshape(-1, 3)
-    content = Fingerprints(body.host, body.sample, np.array(body.steps, np.int64), hashes, seen)
+    content = Fingerprints(
+        body.kind, body.host, body.sample, np.array(body.steps, np.int64), hashes, seen, body.set or None,
+        body.windows or None, counts,
+    )  # fmt: skip
     return body, len(body.hashes), content
+
+
+def _check_heldout(body: FingerprintBody) -> Ints | None:
+    """The counts of held-out hits; None for other kinds, which have none."""
+    given = {"set": body.set or None, "windows": body.windows or None, "counts": body.counts or None}
+    if body.kind != "heldout_hits":
+        for field, value in given.items():
+            if value is not None:
+                raise field_error(field, f"is of held-out hits alone, not of {body.kind}")
+        return None
+    if not body.set:
+        raise field_error("set", "is missing: the held-out set that was looked for")
+    _check_text("set", body.set)
+    if body.counts and len(body.counts) != len(body.hashes):
+        raise field_error("counts", f"has {len(body.counts)} values for {len(body.hashes)} hashes")
+    return np.array(body.counts, np.int64) if body.counts else np.ones(len(body.hashes), np.int64)
 
 
 def _decode_items(data: bytes, _received_at: float) -> tuple[ItemsBody, int, Items]:

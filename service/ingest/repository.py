@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Table, bindparam, insert, select, tuple_, upd
 
 from service.database.models import Event, Fingerprint, ItemResult, Journal, Metric, Receipt, Segment
 from service.errors import ConflictError, FieldError, NotFoundError, ProblemError
+from service.fingerprints.hashes import pack
 from service.ingest.facts import Facts, RunFacts
 from service.ingest.receipts import ANY, joined_receipts
 from service.ingest.requests import Accepted, Batch, Fingerprints, Finish, Items, Post
@@ -254,12 +255,14 @@ def _repeated(post: Post, digest: bytes, refused: tuple[FieldError, ...]) -> Out
 
 def _fingerprint_row(content: Fingerprints) -> Row:
     return {
-        "kind": "rows",
+        "kind": content.kind,
         "host": content.host,
-        "set_name": None,
+        "set_name": content.set_name,
+        "windows": content.windows,
         "sample": content.sample,
         "points": len(content.hashes),
         "steps": compress(content.steps),
-        "hashes": content.hashes.tobytes(),
+        "hashes": pack(content.kind, content.hashes),
+        "counts": None if content.counts is None else compress(content.counts),
         "seen": content.seen.tobytes(),
     }

@@ -64,13 +64,20 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprints:
-    """`steps` int64 (n,) and `hashes` uint64 (n,), parallel; `seen` int64 (m, 3): from step, to step, rows per step."""
+    """`steps` int64 (n,) and `hashes` uint64 (n,), parallel; `seen` int64 (m, 3): from step, to step, rows per step.
 
+    Of a held-out set: its name, how many of its windows are looked for, and `counts` int64 (n,): how many the row held.
+    """
+
+    kind: str
     host: int
     sample: int
     steps: Ints
     hashes: NDArray[np.uint64]
     seen: Ints
+    set_name: str | None = None
+    windows: int | None = None
+    counts: Ints | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,14 +75,19 @@ class BatchBody(Sent, kw_only=True, frozen=True):
 
 
 class FingerprintBody(Sent, kw_only=True, frozen=True):
-    """POST fingerprints: sampled row hashes (16 hex digits) and inclusive runs of steps that were seen."""
+    """POST fingerprints: sampled hashes (16 hex digits) of rows, of windows or of held-out windows that were met, and
+    inclusive runs of steps that were seen. `set` and `windows` (how many are looked for) are of held-out sets, and
+    `counts`, parallel to `hashes`: how many windows the row held."""
 
-    kind: Literal["rows"]
+    kind: Literal["rows", "windows", "heldout_hits"]
     host: Annotated[int, Meta(ge=0, le=2**31 - 1)]
     sample: Annotated[int, Meta(ge=1, le=2**62)]
     steps: list[Step]
     hashes: list[Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]]
     seen: list[tuple[Step, Step, Annotated[int, Meta(ge=0, le=MAX_STEP)]]] = []
+    set: Name | UnsetType | None = UNSET
+    windows: Annotated[int, Meta(ge=1, le=MAX_STEP)] | UnsetType | None = UNSET
+    counts: list[Annotated[int, Meta(ge=1, le=2**31 - 1)]] | UnsetType | None = UNSET
 
 
 class ItemsBody(Sent, kw_only=True, frozen=True):

@@ -77,6 +77,19 @@ def test_try_says_what_would_have_been_raised_and_sets_nothing(url: str) -> None
     assert "as shipped" in pacenote(url, "rule", "show", "sunk", "train_drift")[1]
 
 
+def test_a_deviation_is_tried_before_it_is_declared(url: str) -> None:
+    tried = ("deviation", "try", "sunk", "easier data", "--item", "data", "--every", "20")
+    status, out, error = pacenote(url, *tried, "--budget", f"{TRAIN}=-1", "--until-step", "400")
+    assert (status, error) == (0, "")
+    before, after = out.split("after:")
+    assert "  train_drift: step " in before
+    assert "train_drift: step " not in after
+    small = pacenote(url, *tried, "--budget", f"{TRAIN}=-0.001", "--until-step", "400")[1]
+    assert "train_drift: step " in small.split("after:")[1]
+    assert pacenote(url, *tried, "--budget", f"{TRAIN}=-1")[0] == 2
+    assert "easier data" not in pacenote(url, "deviation", "list", "sunk")[1]
+
+
 def test_a_deviations_whole_life(url: str) -> None:
     add = ("deviation", "add", "sunk", "easier data", "--item", "data", "--budget", f"{TRAIN}=-1", "--until-step",
            "400", "--by", "Ann")  # fmt: skip

@@ -17,6 +17,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     spool = tmp_path / "spool"
     monkeypatch.setenv("PACENOTE_SPOOL_DIR", str(spool))
     monkeypatch.setattr(sender, "FIRST_WAIT", 0.005)

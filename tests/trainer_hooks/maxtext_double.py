@@ -11,6 +11,9 @@ The contract, read at AI-Hypercomputer/maxtext e591f30cbbf217ed67ef71263ec053823
   out_of_data is set and padding is given out.
 - src/maxtext/trainers/pre_train/train.py: train_loop makes the logger and calls write_setup_info_to_tensorboard, then
   loads a batch, steps, evaluates and buffers; flush_metrics_and_cleanup stands in a `finally`.
+  Before the setup is written, train_utils.validate_completed_steps(start_step, config.steps) is called (not in older
+  trees); after each step checkpointing.maybe_save_checkpoint, whose save_checkpoint saves, and which then calls
+  print_save_message(step, async_checkpointing). All are looked up in their modules at the call.
 - src/maxtext/utils/gradient_accumulation.py: aux is summed over microbatches, so learning/z_loss is too large.
 Older trees (f2afa8658^, src/MaxText): module MaxText.metric_logger, write_metrics(metrics, step, is_training=True).
 """
@@ -28,6 +31,7 @@ class Config:
     """What the adapter reads of pyconfig.HyperParameters."""
 
     run_name = "maxtext-run"
+    checkpoint_dir = "gs://bucket/maxtext-run/checkpoints/"
     max_target_length = 16
     global_batch_size_to_train_on = 4
     gradient_accumulation_steps = 1
@@ -153,7 +157,21 @@ def install(monkeypatch: Any, old: bool = False) -> tuple[type, type]:
             if part not in sys.modules:
                 monkeypatch.setitem(sys.modules, part, types.ModuleType(part))
         setattr(sys.modules[name], attribute.__name__, attribute)
+    checkpointing = "MaxText.checkpointing" if old else "maxtext.common.checkpointing"
+    monkeypatch.setitem(sys.modules, checkpointing, types.ModuleType(checkpointing))
+    sys.modules[checkpointing].print_save_message = lambda step, async_checkpointing: None  # type: ignore[attr-defined]
+    if not old:
+        for part in ("maxtext.utils", "maxtext.utils.train_utils"):
+            monkeypatch.setitem(sys.modules, part, types.ModuleType(part))
+        sys.modules[part].validate_completed_steps = lambda completed, steps: None  # type: ignore[attr-defined]
     return logger, loader
+
+
+def _told(modules: tuple[str, str], function: str, *arguments: Any) -> None:
+    """Calls a function of whichever tree is installed."""
+    for name in modules:
+        if name in sys.modules:
+            getattr(sys.modules[name], function)(*arguments)
 
 
 def metrics(step: int, z: float = 0.25, accumulation: int = 1) -> dict[str, Any]:
@@ -190,13 +208,17 @@ def train(
     every: int = 2,
     accumulation: int = 1,
     replaced: dict[int, Any] | None = None,
+    save_every: int = 0,
 ) -> None:
     """train_loop, for steps start … stop − 1; `replaced` are the metrics of some of them."""
+    _told(("maxtext.utils.train_utils",), "validate_completed_steps", start, stop)
     logger.write_setup_info_to_tensorboard(None)
     step = start
     try:
         while step < stop:
             next(training)
+            if save_every and step % save_every == 0:
+                _told(("maxtext.common.checkpointing", "MaxText.checkpointing"), "print_save_message", step, True)
             if every and step % every == 0:
                 evaluation.reset()
                 logger.train_step = step

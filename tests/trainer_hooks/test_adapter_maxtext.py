@@ -98,6 +98,31 @@ def test_an_elastic_restart_is_another_segment(monkeypatch: pytest.MonkeyPatch, 
     assert list(second.seen()) == [3, 4, 5]
 
 
+@pytest.mark.parametrize("old", [False, True])
+def test_checkpoints_are_events_of_the_updates_they_hold(
+    monkeypatch: pytest.MonkeyPatch, environment: Path, old: bool
+) -> None:
+    logger, loader = attach(monkeypatch, old)
+    config = maxtext.Config()
+    maxtext.train(logger(config), loader(maxtext.batches(0, 5), MESH), None, 10, 15, every=0, save_every=2)
+    (segment,) = recorded(environment)
+    assert segment.body["start_step"] == 10
+    assert [(event["step"], event["kind"], event["value"]) for event in segment.events] == [
+        (step + 1, "checkpoint", f"gs://bucket/maxtext-run/checkpoints/{step}") for step in (10, 12, 14)
+    ]
+
+
+def test_the_segment_begins_at_the_setup(monkeypatch: pytest.MonkeyPatch, environment: Path) -> None:
+    """A launch that dies while its first step compiles is a launch too."""
+    logger, loader = attach(monkeypatch)
+    with pytest.raises(StopIteration):
+        maxtext.train(logger(maxtext.Config()), loader([], MESH), None, 7, 9, every=0)
+    (segment,) = recorded(environment)
+    assert segment.body["start_step"] == 7
+    assert segment.body["topology"]["mesh"] == {"data": 2, "fsdp": 4}
+    assert segment.seen() == {}
+
+
 def test_a_nan_that_ends_the_process_is_recorded(monkeypatch: pytest.MonkeyPatch, environment: Path) -> None:
     logger, loader = attach(monkeypatch)
     bad = maxtext.metrics(1)
@@ -140,7 +165,7 @@ def test_a_fault_in_the_adapter_ends_nothing(
     instance = logger(maxtext.Config())
     maxtext.train(instance, loader([{"tokens": np.zeros(3)}] * 3, MESH), None, 0, 3, every=0)
     assert [step for step, _ in instance.written] == [0, 1, 2]
-    assert caplog.text.count("training goes on") == 2  # the missing inputs, and the broken configuration
+    assert caplog.text.count("training goes on") == 3  # the missing inputs, and twice the broken configuration
 
 
 def test_the_launcher_runs_the_trainer_with_its_own_arguments(tmp_path: Path) -> None:

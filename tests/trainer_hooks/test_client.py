@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -248,6 +249,13 @@ def test_audits(store: Store, client: Client) -> None:
     assert (audit["coverage"], audit["declared_rows"], audit["onset"]) == (0.5, 80, [6, 6])
     assert audit["share"] == 1.0
     assert audit["pattern"]["own_host"] == 1.0
+    assert (audit["windows"], audit["heldout"], audit["same_rows"]) == (None, [], None)
+    assert any("No held-out set is looked for" in text for text in audit["unseen"])
+    again = store.start(f"{name} again", tokens_per_step=100)
+    assert store.post(again, "fingerprints", **body).status_code == 202
+    beside = client.audit(store.run(f"{name} again"), against=store.run(name))
+    assert beside is not None
+    assert (beside["same_rows"]["through"], beside["same_rows"]["differs"]) == (10, None)
     table = client.audits("lab")
     assert table.loc[store.run(name), "repeats"] == 40
 
@@ -290,3 +298,16 @@ def test_a_tail_outlives_the_service(tmp_path: Path) -> None:
 def test_this_machine_is_not_asked_through_a_proxy(service: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     assert not Client(service.url, TOKEN, retries=0).references().empty
+
+
+def test_segments(store: Store, client: Client) -> None:
+    name = f"starts {uuid.uuid4()}"
+    segment = store.start(name, topology={"devices": 8, "device_kind": "TPU v5p"}, started_at=1_796_000_000.0)
+    store.batch(segment, [1, 2], {"throughput/tokens_per_second_per_device": [100.0, 200.0]})
+    store.start(name, topology={"devices": 4, "device_kind": "TPU v5p"}, start_step=2, started_at=1_796_000_100.0)
+    frame = client.segments(store.run(name))
+    assert frame.index[0] == segment
+    assert frame.device_kind.tolist() == ["TPU v5p"] * 2
+    assert frame.tokens_per_second_per_device.iloc[0] == 150.0
+    assert frame.mfu_exact.isna().all()  # no configuration, so no shape
+    assert frame.changes.iloc[1] == [{"name": "topology.devices", "before": 8, "after": 4}]

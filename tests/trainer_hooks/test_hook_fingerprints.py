@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from trainer_hooks.fingerprints import RowsRecord, row_hashes, sampled, snapshot
+from trainer_hooks.fingerprints import Fingerprints, row_hashes, sampled_rows, snapshot
 
 
 def test_the_examples_of_the_wire_description() -> None:
@@ -28,12 +29,20 @@ def test_a_hash_is_of_the_tokens_not_of_their_storage(rows: np.ndarray) -> None:
 
 def test_equal_rows_are_sampled_together_and_one_in_n_is() -> None:
     rows = snapshot(np.arange(40_000).reshape(20_000, 2))
-    hashes = row_hashes(rows)
-    kept = sampled(hashes, 16)
-    assert all(int(text, 16) % 16 == 0 and len(text) == 16 for text in kept)
+    kept = sampled_rows(rows, 16)
+    assert all(number % 16 == 0 for number in kept)
     assert abs(len(kept) - 20_000 / 16) < 5 * (20_000 / 16) ** 0.5
-    assert sampled(row_hashes(rows), 16) == kept
-    assert len(sampled(hashes, 1)) == 20_000
+    assert sampled_rows(rows, 16) == kept
+    assert len(sampled_rows(rows, 1)) == 20_000
+
+
+def test_padding_rows_are_left_out_and_still_seen() -> None:
+    rows = np.stack([np.arange(512), np.zeros(512, int), np.arange(512) % 31])
+    hook = Fingerprints(1)
+    hook.add(1, snapshot(rows), 0)
+    body = next(body for body in hook.due(0.0) if body["kind"] == "rows")
+    assert body["hashes"] == [f"{int(row_hashes(snapshot(rows))[0]):016x}"]
+    assert body["seen"] == [[1, 1, 3]]
 
 
 def test_the_snapshot_is_a_copy() -> None:
@@ -50,11 +59,39 @@ def test_other_shapes_and_types_are_refused(rows: object) -> None:
 
 
 def test_seen_runs_cover_what_was_reported_and_nothing_else() -> None:
-    record = RowsRecord(host=2, sample=1)
+    hook = Fingerprints(sample=1)
     for step, count in ((5, 2), (6, 2), (8, 2), (9, 1), (9, 1), (10, 1)):
-        record.add(step, snapshot(np.full((count, 4), step)))
-    body = record.body()
+        hook.add(step, snapshot(np.full((count, 4), step)), 2)
+    (body,) = hook.due(0.0)
     assert body["seen"] == [[5, 6, 2], [8, 9, 2], [10, 10, 1]]
     assert body["steps"] == [5, 5, 6, 6, 8, 8, 9, 9, 10]
     assert body["hashes"][0] == body["hashes"][1] != body["hashes"][2]
     assert (body["kind"], body["host"], body["sample"]) == ("rows", 2, 1)
+    assert hook.due(0.0) == []
+
+
+def text(rows: int, length: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 100_352, (rows, length))
+
+
+def test_that_nothing_was_met_is_told_more_rarely() -> None:
+    hook = Fingerprints(2**40)
+    assert [body["kind"] for body in kinds_after(hook, 1, 100.0)] == ["rows", "windows"]  # the first
+    assert [body["kind"] for body in kinds_after(hook, 2, 129.0)] == ["rows"]
+    assert [body["seen"] for body in kinds_after(hook, 3, 130.0)] == [[[3, 3, 1]], [[2, 3, 1]]]
+    hook = Fingerprints(1)
+    hook.due(100.0)
+    hook.add(1, snapshot(text(64, 256)), 0)
+    assert [body["kind"] for body in hook.due(100.5)] == ["rows", "windows"]  # windows were met
+
+
+def kinds_after(hook: Fingerprints, step: int, now: float) -> list[dict[str, Any]]:
+    hook.add(step, snapshot(text(1, 64, step)), 0)
+    return hook.due(now)
+
+
+def test_going_back_ends_the_records() -> None:
+    """What one record says twice of a step is two readings; what two say is one."""
+    hook = Fingerprints(1)
+    assert [hook.full(step, 0) for step in (1, 2, 2, 3, 1, 2)] == [False, False, False, False, True, False]
+    assert not hook.full(0, 1)

@@ -365,12 +365,3 @@ def test_an_unusable_spool_still_delivers(
     run.log(1, {"loss": 1.0})
     assert run.finish().left_in_spool == 0
     assert service.points() == [(1, "loss", 1.0)]
-
-
-def test_an_object_store_as_spool(service: HookService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PACENOTE_SPOOL_DIR", f"file://{tmp_path}/remote")
-    run = trainer_hooks.start("run", project="p")
-    run.log(1, {"loss": 1.0})
-    assert run.finish().left_in_spool == 0
-    assert service.points() == [(1, "loss", 1.0)]
-    assert list((tmp_path / "remote").glob("*.spool")) == []

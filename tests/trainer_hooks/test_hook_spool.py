@@ -3,7 +3,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -199,51 +198,18 @@ def test_a_disk_that_fills_up_half_way_loses_nothing(tmp_path: Path, monkeypatch
     assert [n for n in stored_numbers(LocalStore(tmp_path)) if n] == list(range(1, 20))
 
 
-def test_an_object_store_holds_only_what_was_not_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        store = open_store(f"file://{folder}/spool")
-        assert isinstance(store, RemoteStore)
-        journal = Journal(store, SPOOL, SEGMENT, Tally(), "http://a")
-        journal.append("events", record(1).body)
-        journal.flush()
-        assert store.list() == []
-        assert drain(journal) == [0, 1]  # sent from memory
-        for number in (2, 3):
-            journal.append("events", record(number).body)
-        monkeypatch.setattr(journals, "SYNC_SECONDS", 0.0)
-        journal.flush()
-        journal.append("events", record(4).body)
-        journal.flush()
-        assert [entry.name for entry in store.list()] == [SPOOL.part(0), SPOOL.part(1)]
-        assert [n for n in stored_numbers(store) if n] == [2, 3, 4]
-        assert drain(journal) == [2, 3, 4]
-        assert store.list() == []
-
-
-def test_what_is_acknowledged_while_an_object_is_written_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        store = open_store(f"file://{folder}/spool")
-        journal = Journal(store, SPOOL, SEGMENT, Tally())
-        put = store.put
-
-        def slow_put(name: str, data: bytes) -> None:
-            drain(journal)
-            put(name, data)
-
-        monkeypatch.setattr(store, "put", slow_put)
-        journal.append("events", record(1).body)
-        journal.close()
-        assert store.list() == []
-
-
-def test_a_store_in_memory_works_too() -> None:
+def test_a_store_behind_fsspec() -> None:
     store = open_store("memory://pacenote-test/spool")
-    journal = Journal(store, SPOOL, SEGMENT, Tally())
-    journal.append("events", record(1).body)
-    journal.close()
-    assert stored_numbers(store) == [0, 1]
-    store.append("a.rejected.jsonl", b"1\n")
-    store.append("a.rejected.jsonl", b"2\n")
-    assert store.get("a.rejected.jsonl") == b"1\n2\n"
-    assert drain(journal) == [0, 1]
-    assert [entry.name for entry in store.list()] == ["a.rejected.jsonl"]
+    assert isinstance(store, RemoteStore)
+    assert (store.names(""), store.list(), store.get("a/b")) == ([], [], None)
+    store.put("a/b", b"12")
+    store.put("c", b"3")
+    assert sorted(store.names("")) == ["a", "c"]
+    assert store.names("a") == ["b"]
+    assert store.reader("a/b")(1, 5) == b"2"
+    store.append("c", b"4")
+    assert store.get("c") == b"34"
+    store.remove("a/b")
+    store.remove("c")
+    store.remove("c")
+    assert (store.get("a/b"), store.get("c")) == (None, None)

@@ -14,7 +14,7 @@ from hook_service import HookService, Reply
 
 import trainer_hooks
 from trainer_hooks.spool import Cursor, Position, part_ends
-from trainer_hooks.stores import LocalStore
+from trainer_hooks.stores import LocalStore, open_store
 from trainer_hooks.sync import main, sync
 
 TRAINER = """
@@ -191,16 +191,16 @@ def test_damage_in_the_first_record_costs_only_that(
     assert (report.accepted, report.left) == (3, 0)
 
 
-def test_a_remote_spool_is_sent_and_then_gone(
-    service: HookService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_whole_spools_in_an_object_store_are_sent_and_then_gone(
+    service: HookService, monkeypatch: pytest.MonkeyPatch, environment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    address = f"file://{tmp_path}/remote"
-    monkeypatch.setenv("PACENOTE_SPOOL_DIR", address)
     offline_run(monkeypatch)
-    assert len(list((tmp_path / "remote").iterdir())) == 1
-    assert main([service.url, "--spool", address]) == 0
+    store = open_store(f"memory://{environment.parent.name}/spool")
+    for part in environment.glob("*.spool"):  # a spool that was uploaded as it was
+        store.put(part.name, part.read_bytes())
+    assert main([service.url, "--spool", store.address]) == 0
     assert "sent 4  accepted 4" in capsys.readouterr().out
-    assert list((tmp_path / "remote").iterdir()) == []
+    assert store.list() == []
 
 
 @pytest.mark.parametrize("address", ["ftp://x", "nonsense", "http://h:x"])

@@ -33,17 +33,17 @@ def harmless(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def around(
-    owner: type, method: str, before: Callable[..., Any] | None = None, after: Callable[..., Any] | None = None
+    owner: Any, method: str, before: Callable[..., Any] | None = None, after: Callable[..., Any] | None = None
 ) -> None:
-    """Replaces a method of a class by itself with `before` and `after`, which get its arguments and are harmless.
+    """Replaces a method of a class, or a function of a module, by itself with `before` and `after`.
 
-    `after` is left out where the method raises. A method that this version of the trainer lacks is named in a warning.
+    Both get its arguments and are harmless; `after` is left out where it raises. One that this version of the trainer
+    lacks is named in a warning.
     """
     original = getattr(owner, method, None)
     if original is None:
-        LOG.warning(
-            "pacenote: %s.%s has no %s: part of the run is not recorded", owner.__module__, owner.__name__, method
-        )
+        where = f"{getattr(owner, '__module__', '')}.{owner.__name__}".lstrip(".")  # a module has no module
+        LOG.warning("pacenote: %s has no %s: part of the run is not recorded", where, method)
         return
     first, last = (call and harmless(call) for call in (before, after))
 

@@ -101,6 +101,12 @@ class HeldOut(Evaluation[HeldOutResult]):
         """The name under which the loss is logged."""
         return f"heldout/{self.name}/ce_loss"
 
+    def rows(self) -> Iterator[dict[str, NDArray[Any]]]:
+        """The set's text, for `Run.watch_heldout`: `tokens` and `mask` (rows, length) of each batch."""
+        for rows in self._rows:
+            # A row's first token has none before it, so it is not scored: it is text where the second is.
+            yield {"tokens": rows.tokens, "mask": np.concatenate([rows.scored[:, :1], rows.scored], axis=1)}
+
     def _take(self, batches: Iterable[Any]) -> None:
         hashes: list[bytes] = []
         held = 0

@@ -20,7 +20,7 @@ class Reference(Base):
     slug: Mapped[str] = mapped_column(String(256))
     version: Mapped[str] = mapped_column(String(64))
     title: Mapped[str] = mapped_column(String(512))
-    digest: Mapped[str] = mapped_column(String(64))  # SHA-256 of the bundle's files
+    digest: Mapped[str] = mapped_column(String(64))  # SHA-256 of the bundle's content
     description: Mapped[dict[str, Any]]
     installed_at: Mapped[float]
 

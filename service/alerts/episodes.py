@@ -4,12 +4,15 @@ An episode opens with the first "yes" of a family and gains every rule that says
 saying "no": "cannot tell", or no answer at all, keeps the rule in. Once every rule has left, the episode is *clearing*;
 it is resolved when it has stayed so for the clear time and by later data, and a "yes" before that reopens it.
 So a state that flaps faster than the clear time is one episode, and missing data never ends one.
+The two thresholds are apart, too: a gap to the reference that has come back inside its limit clears only once it is
+below the clear level, a share of that limit.
 A rule may also be *withdrawn*, with a reason: somebody muted it or turned it off, or a rewind took back what it rested
 on. It leaves at once, and an episode whose every rule was withdrawn is resolved at once with that reason.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -18,10 +21,12 @@ from service.detect.judgement import Judgement
 from service.judgements.bodies import to_body
 
 State = Literal["firing", "acknowledged", "resolved"]
-Kind = Literal["firing", "joined", "evidence", "clearing", "reopened", "acknowledged", "withdrawn", "resolved"]
+Kind = Literal["firing", "joined", "evidence", "clearing", "reopened", "withdrawn", "resolved"]
 
 MESSAGES: frozenset[Kind] = frozenset({"firing", "joined", "resolved"})
 WITHDRAWN = "withdrawn"  # in a recorded judgement: why its rule left the episode
+LEVELLED = frozenset({"train_drift", "heldout_regression", "downstream"})  # their value grows with what is wrong
+CLEAR_LEVEL = 0.8  # share of the limit below which such a value must come before its "no" counts
 MATERIAL = 0.25  # a value that moved by this share of the last recorded one is worth a record
 
 
@@ -73,12 +78,14 @@ def advance(
     now: float,
     clear_seconds: float,
     withdrawn: Mapping[str, str] | None = None,
+    clear_level: float = CLEAR_LEVEL,
 ) -> tuple[Episode | None, list[Change]]:
     """What one evaluation does to the open episode of one family (None: there is none).
 
     `judgements` are the family's answers, at most one per rule; `now` is in unix seconds. A resolved episode comes back
     with state "resolved"; the next "yes" opens another one. The same answers again change nothing. `withdrawn` gives
-    the rules whose answers count for nothing here, with the reason.
+    the rules whose answers count for nothing here, with the reason. A "no" whose value is still beyond `clear_level` of
+    its limit counts as "cannot tell" for a rule that holds the episode open.
     """
     withdrawn = withdrawn or {}
     said = {judgement.rule: judgement for judgement in judgements}
@@ -86,6 +93,7 @@ def advance(
     if episode is None or not episode.is_open:
         return _open(answers)
     recorded = dict(episode.judgements)
+    answers = {rule: j for rule, j in answers.items() if not _is_near(recorded.get(rule), j, clear_level)}
     joined = tuple(rule for rule, answer in answers.items() if answer.state == "yes" and rule not in recorded)
     moved = tuple(r for r in episode.rules if r in answers and _says_otherwise(recorded[r], answers[r]))
     left = tuple(r for r in episode.rules if r in withdrawn and not recorded[r].get(WITHDRAWN))
@@ -135,6 +143,16 @@ def _reason(withdrawn: Mapping[str, str], rules: tuple[str, ...]) -> str:
     if len(reasons) == 1:
         return next(iter(reasons))
     return "; ".join(f"{rule}: {withdrawn[rule]}" for rule in rules)
+
+
+def _is_near(old: Mapping[str, Any] | None, new: Judgement, clear_level: float) -> bool:
+    """Whether a rule that said yes says no although its value, on the same side, is not below the clear level yet."""
+    if old is None or old["state"] != "yes" or new.state != "no" or new.rule not in LEVELLED:
+        return False
+    before = old.get("value")
+    if not isinstance(before, int | float) or new.value is None or new.limit is None:
+        return False
+    return math.copysign(1.0, before) * new.value > clear_level * abs(new.limit)
 
 
 def _says_otherwise(old: Mapping[str, Any], new: Judgement) -> bool:

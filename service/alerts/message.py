@@ -51,7 +51,13 @@ WARNINGS = {  # every other rule is critical
     "recipe",
 }
 IMPLIED = {"train_drift": {"train_only_drift", "improvement"}}  # said already by any of these, so left out of a title
-EVENTS = {"firing": "alert.firing", "joined": "alert.updated", "resolved": "alert.resolved"}
+EVENTS = {
+    "firing": "alert.firing",
+    "joined": "alert.updated",
+    "unmuted": "alert.updated",
+    "repeated": "alert.updated",
+    "resolved": "alert.resolved",
+}
 WEIGHTS = ("shown", "likely", "possible")
 MAX_TITLE = 512
 MAX_NAME = 80  # of the run, inside a title: what happened must still be seen
@@ -115,7 +121,7 @@ def compose(
     reason: str | None = None,
     recovery: Body | None = None,
 ) -> dict[str, Any]:
-    """The message of change `number` of an alert: `kind` is firing, joined or resolved, `about` the rules it is about.
+    """The message of change `number` of an alert: `kind` is one of EVENTS, `about` the rules it is about.
 
     `judgements` holds the newest answer of each rule of the family, whether it joined or not, as JSON. The result is
     JSON too; `facts` are its numbers in words, in the order in which they are shown. `reason` says why rules were

@@ -9,7 +9,8 @@ from uuid import UUID, uuid4
 
 from sqlalchemy.orm import Session
 
-from service.alerts.episodes import Change, Episode, advance
+from service.alerts.episodes import CLEAR_LEVEL, Change, Episode, advance
+from service.alerts.held import settle
 from service.alerts.message import AlertLabel, RunLabel, compose, severity_of, title_of
 from service.alerts.repository import AlertRepository
 from service.channels.outbox import enqueue
@@ -48,6 +49,7 @@ def record(
     now: float,
     clear_seconds: float,
     base_url: str,
+    clear_level: float = CLEAR_LEVEL,
     silenced: Mapping[str, str] | None = None,
     rewound: str | None = None,
 ) -> list[Recorded]:
@@ -57,7 +59,7 @@ def record(
     judged last; rules that no longer say yes are taken back for that reason.
     """
     repository = AlertRepository(session)
-    open_alerts = repository.open_of(run.run_id)
+    open_alerts, held = repository.current_of(run.run_id)
     families: dict[str, list[Judgement]] = {}
     for judgement in judgements:
         families.setdefault(family_of_rule[judgement.rule], []).append(judgement)
@@ -68,7 +70,12 @@ def record(
         withdrawn = dict(silenced or {})
         if rewound is not None:
             withdrawn |= {answer.rule: rewound for answer in answers if answer.state != "yes"}
-        after, changes = advance(before, answers, now, clear_seconds, withdrawn)
+        for resolved in held:
+            if resolved.family == family:
+                recorded += _settle(repository, resolved, answers, now, clear_seconds, withdrawn)
+        closed = {rule for resolved in held if resolved.family == family for rule in resolved.held or ()}
+        answers = [answer for answer in answers if answer.rule not in closed]
+        after, changes = advance(before, answers, now, clear_seconds, withdrawn, clear_level)
         if after is None or not changes:
             continue
         alert = alert or _new(session, run, family, now, max(answer.at_step for answer in answers))
@@ -78,6 +85,22 @@ def record(
         for change in changes:
             recorded.append(_write(session, repository, run, alert, change, bodies, now, base_url))
     return recorded
+
+
+def _settle(
+    repository: AlertRepository,
+    alert: Alert,
+    answers: Sequence[Judgement],
+    now: float,
+    clear_seconds: float,
+    withdrawn: Mapping[str, str],
+) -> list[Recorded]:
+    """Let the rules go that a person's resolving still holds back, as far as they have cleared since."""
+    alert.held = settle(alert.held or {}, answers, now, clear_seconds, withdrawn) or None
+    if alert.held is not None:
+        return []
+    repository.add_change(alert, "settled", now, {"rules": list(alert.rules)})
+    return [Recorded(alert.uuid, alert.family, "settled", alert.state, 0)]
 
 
 def episode_of(repository: AlertRepository, alert: Alert) -> Episode:
@@ -127,10 +150,8 @@ def _write(
 ) -> Recorded:
     number = repository.add_change(alert, change.kind, now, {"rules": list(change.rules), **change.body})
     messages = 0
-    if change.is_message:
-        label = AlertLabel(
-            alert.uuid, alert.family, alert.state, alert.rules, alert.opened_at, alert.opened_step, alert.resolved_at
-        )
+    if change.is_message and (change.kind == "resolved" or not is_muted(alert)):
+        label = label_of(alert)
         message = compose(
             change.kind,
             number,
@@ -145,6 +166,18 @@ def _write(
         )
         messages = enqueue(session, alert.id, number, run.project_id, message, now)
     return Recorded(alert.uuid, alert.family, change.kind, alert.state, messages)
+
+
+def label_of(alert: Alert) -> AlertLabel:
+    """How messages speak of an alert."""
+    return AlertLabel(
+        alert.uuid, alert.family, alert.state, alert.rules, alert.opened_at, alert.opened_step, alert.resolved_at
+    )
+
+
+def is_muted(alert: Alert) -> bool:
+    """Whether its messages wait: a mute holds until the change that ends it is written (service.alerts.due)."""
+    return alert.muted_until is not None
 
 
 def _what_now(

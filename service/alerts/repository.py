@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, Text, cast, func, or_, select
 from sqlalchemy.orm import Session
 
 from service.database.models import Alert, AlertChange, Project, Run
 from service.runs.cursor import decode, encode
 
 OPEN = ("firing", "acknowledged")
+NUMBERING = 0x70616365  # the advisory lock of PostgreSQL under which changes are numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,18 @@ class AlertRepository:
     def __init__(self, session: Session) -> None:
         self.session = session
 
-    def open_of(self, run_id: int) -> dict[str, Alert]:
-        """The open alerts of a run by family, locked until the transaction ends."""
-        found = select(Alert).where(Alert.run_id == run_id, Alert.state.in_(OPEN)).with_for_update()
-        return {alert.family: alert for alert in self.session.scalars(found)}
+    def current_of(self, run_id: int) -> tuple[dict[str, Alert], list[Alert]]:
+        """The open alerts of a run by family, and those that a person resolved while their rules still hold; both are
+        locked until the transaction ends."""
+        current = or_(Alert.state.in_(OPEN), Alert.held.is_not(None))
+        found = select(Alert).where(Alert.run_id == run_id, current).order_by(Alert.id).with_for_update()
+        alerts = list(self.session.scalars(found))
+        return {a.family: a for a in alerts if a.state in OPEN}, [a for a in alerts if a.held is not None]
+
+    def open_of(self, run_id: int) -> list[Alert]:
+        """The open alerts of a run, the oldest first."""
+        found = select(Alert).where(Alert.run_id == run_id, Alert.state.in_(OPEN)).order_by(Alert.id)
+        return list(self.session.scalars(found))
 
     def by_uuid(self, uuid: UUID, *, lock: bool = False) -> AlertRow | None:
         """The alert with this public id; `lock` it to change it."""
@@ -44,6 +53,15 @@ class AlertRepository:
         row = self.session.execute(query).one_or_none()
         return None if row is None else AlertRow(*row)
 
+    def beginning_with(self, text: str) -> list[UUID]:
+        """Ids of alerts that begin so (hex digits and dashes), at most two."""
+        digits = text.replace("-", "").ljust(32, "0")
+        if len(digits) != 32 or any(digit not in "0123456789abcdef" for digit in digits):
+            return []
+        last = text.replace("-", "").ljust(32, "f")
+        found = select(Alert.uuid).where(Alert.uuid.between(UUID(digits), UUID(last))).limit(2)
+        return list(self.session.scalars(found))
+
     def page(
         self,
         *,
@@ -51,10 +69,15 @@ class AlertRepository:
         project: str | None = None,
         states: Sequence[str] = (),
         family: str | None = None,
+        severities: Sequence[str] = (),
+        rule: str | None = None,
+        since: float | None = None,
         cursor: str | None = None,
         limit: int = 50,
     ) -> tuple[list[AlertRow], str | None]:
         """Alerts, the newest first, and the cursor of the next page: None at the end.
+
+        `rule`: it joined the alert; `since` (unix seconds): something has happened to it since then.
 
         Raises:
             InvalidError: the cursor was not made here.
@@ -68,6 +91,12 @@ class AlertRepository:
             query = query.where(Alert.state.in_(states))
         if family is not None:
             query = query.where(Alert.family == family)
+        if severities:
+            query = query.where(Alert.severity.in_(severities))
+        if since is not None:
+            query = query.where(Alert.updated_at >= since)
+        if rule is not None:
+            query = query.where(cast(Alert.rules, Text).contains(f'"{rule}"', autoescape=True))
         if cursor is not None:
             query = query.where(Alert.id < decode(cursor)[1])
         rows = [AlertRow(*row) for row in self.session.execute(query)]
@@ -84,11 +113,36 @@ class AlertRepository:
         found = select(AlertChange).where(AlertChange.alert_id == alert_id, AlertChange.kind.in_(kinds))
         return self.session.scalars(found.order_by(AlertChange.number.desc()).limit(1)).first()
 
+    def newest_event(self) -> int:
+        """The place of the newest change among all changes, 0 before the first."""
+        return self.session.scalar(select(func.max(AlertChange.event))) or 0
+
+    def events_after(self, event: int, limit: int) -> list[tuple[AlertChange, AlertRow]]:
+        """Changes of all alerts after this place, in order, each with its alert."""
+        query = (
+            select(AlertChange, Alert, Run, Project.slug)
+            .join(Alert, AlertChange.alert_id == Alert.id)
+            .join(Run, Alert.run_id == Run.id)
+            .join(Project, Run.project_id == Project.id)
+            .where(AlertChange.event > event)
+            .order_by(AlertChange.event)
+            .limit(limit)
+        )
+        return [(change, AlertRow(alert, run, slug)) for change, alert, run, slug in self.session.execute(query)]
+
     def add_change(self, alert: Alert, kind: str, at: float, body: Mapping[str, Any]) -> int:
-        """Append a change and return its number: 1, 2, … within its alert, which must be locked or new."""
+        """Append a change and return its number: 1, 2, … within its alert, which must be locked or new.
+
+        Changes of all alerts are numbered too, for the stream. One transaction at a time does that until it commits, so
+        that a number that can be seen has none below it that will only be seen later.
+        """
+        if self.session.get_bind().dialect.name == "postgresql":
+            self.session.execute(select(func.pg_advisory_xact_lock(NUMBERING)))
         last = select(func.max(AlertChange.number)).where(AlertChange.alert_id == alert.id)
         number = (self.session.scalar(last) or 0) + 1
-        self.session.add(AlertChange(alert_id=alert.id, number=number, kind=kind, at=at, body=dict(body)))
+        event = self.newest_event() + 1
+        values = {"alert_id": alert.id, "number": number, "kind": kind, "at": at, "event": event}
+        self.session.add(AlertChange(**values, body=dict(body)))
         self.session.flush()
         alert.updated_at = at
         return number

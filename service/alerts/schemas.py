@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from service.alerts.episodes import WITHDRAWN
 from service.alerts.repository import AlertRow
@@ -15,9 +15,14 @@ from service.database.models import AlertChange
 from service.recovery.schemas import RecoveryAnswer
 from service.runs.fields import Time
 
+Severity = Literal["info", "warning", "critical"]
+MAX_MUTE = 30 * 86400.0  # seconds
+
 
 class AlertSummary(BaseModel):
-    """One alert in a list. `state` is firing, acknowledged or resolved; `severity` critical or warning."""
+    """One alert in a list. `state` is firing, acknowledged or resolved; `severity` critical or warning.
+
+    Until `muted_until` it sends no messages; null: it is not muted."""
 
     id: UUID
     url: str
@@ -34,6 +39,8 @@ class AlertSummary(BaseModel):
     opened_step: int
     updated_at: Time
     resolved_at: Time | None
+    muted_until: Time | None
+    assignee: str | None
 
 
 class AlertPage(BaseModel):
@@ -44,9 +51,12 @@ class AlertPage(BaseModel):
 
 
 class ChangeAnswer(BaseModel):
-    """One thing that happened: firing, joined, evidence, clearing, reopened, acknowledged, withdrawn or resolved."""
+    """One thing that happened: firing, joined, evidence, clearing, reopened, withdrawn, resolved, settled, repeated; or
+    that a person did (then `body` holds `by`, `note`, `via`, `address`): acknowledged, muted, unmuted, assigned,
+    commented, resolved. `event` is its place in the stream."""
 
     number: int
+    event: int
     kind: str
     at: Time
     body: dict[str, Any]
@@ -64,12 +74,33 @@ class AlertDetail(AlertSummary):
 
 
 class Acknowledgement(BaseModel):
-    """Who has seen an alert, and what they say about it."""
+    """Who does something to an alert, and what they say about it. `via` names the client (a bot, a chat); by default
+    what its User-Agent says."""
 
     model_config = ConfigDict(extra="forbid")
 
     by: str = Field(min_length=1, max_length=256)
     note: str = Field(default="", max_length=4000)
+    via: str | None = Field(default=None, min_length=1, max_length=64)
+
+
+class Mute(Acknowledgement):
+    """How long messages are held back: `until` a time, or for so many `minutes`; 30 days at most."""
+
+    until: AwareDatetime | None = None
+    minutes: float | None = Field(default=None, gt=0.0, le=MAX_MUTE / 60.0)
+
+
+class Assignment(Acknowledgement):
+    """Whose the alert is from now on; null: nobody's."""
+
+    assignee: str | None = Field(min_length=1, max_length=256)
+
+
+class Comment(Acknowledgement):
+    """What somebody writes beside an alert."""
+
+    note: str = Field(min_length=1, max_length=4000)
 
 
 def alert_summary(row: AlertRow, base_url: str) -> AlertSummary:
@@ -91,6 +122,8 @@ def alert_summary(row: AlertRow, base_url: str) -> AlertSummary:
         opened_step=alert.opened_step,
         updated_at=alert.updated_at,
         resolved_at=alert.resolved_at,
+        muted_until=alert.muted_until,
+        assignee=alert.assignee,
     )
 
 
@@ -113,6 +146,11 @@ def alert_detail(
         **dict(alert_summary(row, base_url)),
         judgements=kept,
         recovery=recovery,
-        changes=[ChangeAnswer(number=c.number, kind=c.kind, at=c.at, body=c.body) for c in changes],
+        changes=[change_answer(change) for change in changes],
         deliveries=list(deliveries),
     )
+
+
+def change_answer(change: AlertChange) -> ChangeAnswer:
+    """One thing that happened."""
+    return ChangeAnswer(number=change.number, event=change.event, kind=change.kind, at=change.at, body=change.body)

@@ -16,7 +16,7 @@ from typing import Any, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from service.alerts.message import cut
-from service.channels.kind import Outgoing
+from service.channels.kind import Outgoing, PictureForm
 from service.channels.safety import MAX_URL, UnsafeAddressError, is_public, refusal
 from service.channels.sending import TIMEOUT, Reply, Sender, SendError
 from service.channels.texts import SIGNS, one_line, subject_line, title_line
@@ -33,6 +33,7 @@ class Apprise:
     """Sends a title and plain text. There is no answer to read: Apprise says yes or no."""
 
     name = "apprise"
+    picture: PictureForm | None = "inside"
 
     def secret(self, given: str | None) -> str | None:
         if given is not None:
@@ -68,7 +69,9 @@ class Apprise:
         title, body = written(outgoing.message, int(plugin.title_maxlen), int(plugin.body_maxlen))
         outcome = _Outcome()
         thread = threading.Thread(
-            target=outcome.send, args=(plugin, title, body, TYPES[outgoing.message["type"]]), daemon=True
+            target=outcome.send,
+            args=(plugin, title, body, TYPES[outgoing.message["type"]], outgoing.picture),
+            daemon=True,
         )
         thread.start()
         thread.join(TIMEOUT)
@@ -106,11 +109,12 @@ class _Outcome(logging.Handler):
         if record.thread == self._thread:
             self.said = cut(one_line(record.getMessage()), 300)
 
-    def send(self, plugin: Any, title: str, body: str, kind: str) -> None:
+    def send(self, plugin: Any, title: str, body: str, kind: str, picture: bytes | None) -> None:
+        more = {"attach": _attached(picture)} if picture is not None and plugin.attachment_support else {}
         self._thread = threading.get_ident()
         _log.addHandler(self)
         try:
-            self.delivered = bool(plugin.notify(title=title, body=body, notify_type=kind, body_format="text"))
+            self.delivered = bool(plugin.notify(title=title, body=body, notify_type=kind, body_format="text", **more))
         except Exception as error:  # a plugin may raise anything
             self.said = f"{type(error).__name__}: {one_line(str(error))}"
         finally:
@@ -125,6 +129,15 @@ def _plugin(url: str) -> Any:
     if plugin is None:
         raise UnsafeAddressError("is no address that Apprise knows; see https://github.com/caronc/apprise/wiki")
     return plugin
+
+
+def _attached(picture: bytes) -> Any:
+    import apprise
+    from apprise.attachment.memory import AttachMemory
+
+    attachment = apprise.AppriseAttachment()
+    attachment.add(AttachMemory(picture, name="gap.png", mimetype="image/png"))
+    return attachment
 
 
 def _check_hosts(plugin: Any) -> None:

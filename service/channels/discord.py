@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from service.channels.kind import HttpKind
+import httpx
+import msgspec
+
+from service.channels.kind import HttpKind, Outgoing, PictureForm, Post
 from service.channels.texts import COLOURS, cut_escaped, subject_line, title_line
 
 TITLE, DESCRIPTION, NAME, VALUE, FOOTER, FIELDS = 256, 4096, 256, 1024, 2048, 25  # UTF-16 units; fields of an embed
 TOTAL = 6000  # units of all texts of a message together
+PICTURE = "gap.png"
 MARKS = "\\*_~`|>#[]()<@:"
 
 
@@ -17,6 +21,7 @@ class Discord(HttpKind):
     """Posts {embeds}."""
 
     name = "discord"
+    picture: PictureForm | None = "inside"
 
     def payload(self, message: Mapping[str, Any]) -> dict[str, Any]:
         embed: dict[str, Any] = {
@@ -54,6 +59,18 @@ class Discord(HttpKind):
             fields.append({"name": name, "value": value, "inline": len(value) <= 40})
         embed["fields"] = fields
         return {"embeds": [embed], "allowed_mentions": {"parse": []}}
+
+    def write(self, outgoing: Outgoing) -> Post:
+        if outgoing.picture is None:
+            return super().write(outgoing)
+        payload = self.payload(outgoing.message)
+        payload["embeds"][0]["image"] = {"url": f"attachment://{PICTURE}"}
+        parts = {
+            "payload_json": (None, msgspec.json.encode(payload), "application/json"),
+            "files[0]": (PICTURE, outgoing.picture, "image/png"),
+        }
+        form = httpx.Request("POST", "http://form", files=parts)
+        return Post({"content-type": form.headers["content-type"], "user-agent": "pacenote"}, form.read())
 
 
 def _units(text: str) -> int:

@@ -68,6 +68,9 @@ def create_channel(context: ContextDep, body: NewChannel) -> CreatedChannel:
             url=vault.seal(body.url),
             secret=None if secret is None else vault.seal(secret),
             min_severity=body.min_severity,
+            group_by=body.group_by.value,
+            group_wait=body.group_wait_seconds,
+            repeat_seconds=None if body.repeat_hours is None else 3600.0 * body.repeat_hours,
             enabled=True,
             failures=0,
             created_at=time.time(),
@@ -100,6 +103,12 @@ def change_channel(context: ContextDep, channel_id: UUID, body: ChannelChange) -
                 channel.failures, channel.paused_until = 0, None
         if "min_severity" in given:
             channel.min_severity = body.min_severity
+        if "group_by" in given:
+            channel.group_by = body.group_by.value
+        if "group_wait_seconds" in given:
+            channel.group_wait = body.group_wait_seconds
+        if "repeat_hours" in given:
+            channel.repeat_seconds = None if body.repeat_hours is None else 3600.0 * body.repeat_hours
         _limit(session, channel, body)
         _flush_named(session, channel.name)
         return channel_answer(_channel(session, channel_id), context.settings)

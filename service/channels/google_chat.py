@@ -11,7 +11,7 @@ import httpx
 
 from service.channels.kind import HttpKind, Outgoing
 from service.channels.sending import Reply, Sender
-from service.channels.texts import one_line, shorter, subject_line, title_line
+from service.channels.texts import PICTURE, one_line, shorter, subject_line, title_line
 
 TITLE, LABEL, TEXT = 200, 100, 1500  # characters; a whole message may have 32,000 bytes
 THREAD = "REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD"
@@ -29,6 +29,8 @@ class GoogleChat(HttpKind):
         for fact in message["facts"]:
             text = {"topLabel": _escaped(fact["label"], LABEL), "text": _escaped(fact["text"], 800), "wrapText": True}
             widgets.append({"decoratedText": text})
+        if "picture" in message:
+            widgets.append({"image": {"imageUrl": message["picture"], "altText": PICTURE}})
         if "alert" in message:
             links = (("Alert", message["alert"]["url"]), ("Run", message["run"]["url"]))
             buttons = [{"text": text, "onClick": {"openLink": {"url": url}}} for text, url in links]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -33,6 +33,10 @@ class Outgoing:
     now: float
     secret: str | None = None
     previous: str | None = None
+    picture: bytes | None = None  # PNG, for a kind that takes it inside the message
+
+
+PictureForm = Literal["inside", "address"]
 
 
 class ChannelKind(Protocol):
@@ -41,6 +45,11 @@ class ChannelKind(Protocol):
     @property
     def name(self) -> str:
         """The word users choose it by."""
+        ...
+
+    @property
+    def picture(self) -> PictureForm | None:
+        """How it takes a picture: inside the message, by an address in it (`message["picture"]`), or not at all."""
         ...
 
     def secret(self, given: str | None) -> str | None:
@@ -76,6 +85,7 @@ class HttpKind(ABC):
     """A receiver of one JSON body at an address that is itself the secret, so that only its host is shown."""
 
     name = ""
+    picture: PictureForm | None = "address"
 
     @abstractmethod
     def payload(self, message: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,8 @@ class Mattermost(HttpKind):
                 for fact in message["facts"]
             ],
         }
+        if "picture" in message:
+            attachment["image_url"] = message["picture"]
         if "alert" in message:
             attachment["title_link"] = message["alert"]["url"]
             attachment["text"] += f"\n[Alert]({message['alert']['url']}) · [Run]({message['run']['url']})"

@@ -24,3 +24,20 @@ class SeverityName(StrEnum):
     info = "info"
     warning = "warning"
     critical = "critical"
+
+
+class AlertStateName(StrEnum):
+    """Where an alert is in its life. `open` is what is not resolved yet."""
+
+    open = "open"
+    firing = "firing"
+    acknowledged = "acknowledged"
+    resolved = "resolved"
+
+
+class GroupName(StrEnum):
+    """What one message may be about."""
+
+    none = "none"
+    run = "run"
+    project = "project"

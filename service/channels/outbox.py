@@ -15,11 +15,14 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, and_, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, bindparam, exists, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
+from service.alerts.severity import SEVERITIES
+from service.channels.grouping import bundle, gather, share
 from service.channels.sending import Reply
 from service.database.models import Channel, Delivery, DeliveryAttempt, Run
+from service.database.models.base import Real
 
 # Seconds from one attempt to the next, as Standard Webhooks 1.0.0 recommends; after the last one a message has failed.
 SCHEDULE = (5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
@@ -29,7 +32,6 @@ GONE = 410
 THROTTLED = (408, 429)
 BREAK_AFTER = 5  # failures in a row after which a channel rests
 FIRST_REST, LONGEST_REST = 60.0, 3600.0  # seconds; each further failure doubles the rest
-SEVERITIES = ("info", "warning", "critical")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +76,16 @@ class Attempt:
 
 
 def enqueue(
-    session: Session, alert_id: int, number: int, project_id: int, message: Mapping[str, Any], now: float
+    session: Session,
+    alert_id: int,
+    number: int,
+    project_id: int,
+    message: Mapping[str, Any],
+    now: float,
+    *,
+    only_channel: int | None = None,
 ) -> int:
-    """Write the message of an alert's change for every channel that wants it; how many there are."""
+    """Write the message of an alert's change for every channel that wants it (or for one); how many there are."""
     run_uuid = UUID(message["run"]["id"])
     wanting = (
         select(Channel)
@@ -87,23 +96,25 @@ def enqueue(
             or_(Channel.run_id.is_(None), Run.uuid == run_uuid),
         )
     )
+    if only_channel is not None:
+        wanting = wanting.where(Channel.id == only_channel)
     alert = message["alert"]
-    ids = [channel.id for channel in session.scalars(wanting) if routed(channel, alert["severity"], alert["rules"])]
-    for channel_id in ids:
+    channels = [found for found in session.scalars(wanting) if routed(found, alert["severity"], alert["rules"])]
+    for channel in channels:
         session.add(
             Delivery(
                 uuid=uuid4(),
                 alert_id=alert_id,
                 change_number=number,
-                channel_id=channel_id,
+                channel_id=channel.id,
                 state="pending",
                 attempts=0,
-                next_attempt_at=now,
+                next_attempt_at=now + (channel.group_wait if channel.group_by != "none" else 0.0),
                 payload=dict(message),
                 created_at=now,
             )
         )
-    return len(ids)
+    return len(channels)
 
 
 def routed(channel: Channel, severity: str, rules: Sequence[str]) -> bool:
@@ -116,23 +127,19 @@ def routed(channel: Channel, severity: str, rules: Sequence[str]) -> bool:
 
 def is_due(session: Session, now: float, busy: Collection[int]) -> bool:
     """Whether `claim` would find anything."""
-    return session.scalar(select(exists().where(_due(now, busy)))) or False
+    return bool(_ready(session, now, busy, 1))
 
 
 def claim(session: Session, now: float, lease: float, busy: Collection[int], limit: int) -> list[Claim]:
     """Take at most one due message of each channel that is not `busy`, `limit` in all, for `lease` seconds."""
-    first = (
-        select(func.min(Delivery.id)).join(Channel).where(_due(now, busy)).group_by(Delivery.channel_id).limit(limit)
-    )
-    rows = session.execute(
-        select(Delivery, Channel)
-        .join(Channel)
-        .where(Delivery.id.in_(first.scalar_subquery()), _due(now, busy))
-        .with_for_update(skip_locked=True, of=Delivery)
-    ).all()
     claims: list[Claim] = []
     until = now + lease
-    for delivery, channel in rows:
+    for channel_id in _ready(session, now, busy, limit):
+        delivery = session.scalars(_FIRST, {"now": now, "channel": channel_id}).one_or_none()
+        if delivery is None:  # another process was quicker
+            continue
+        channel = session.get_one(Channel, channel_id)
+        message = bundle(gather(session, delivery, channel), channel.group_by)
         delivery.claimed_until = until
         claims.append(
             Claim(
@@ -142,7 +149,7 @@ def claim(session: Session, now: float, lease: float, busy: Collection[int], lim
                 channel.kind,
                 channel.url,
                 channel.secret,
-                delivery.payload,
+                message,
                 until,
                 channel.previous_secret if (channel.previous_until or 0.0) > now else None,
             )
@@ -150,24 +157,47 @@ def claim(session: Session, now: float, lease: float, busy: Collection[int], lim
     return claims
 
 
-def _due(now: float, busy: Collection[int]) -> ColumnElement[bool]:
-    earlier = aliased(Delivery)
+def _ready(session: Session, now: float, busy: Collection[int], limit: int) -> list[int]:
+    """Channels that can take a message now and have one that is due. One look into an index for each channel."""
+    return list(session.scalars(_READY, {"now": now, "busy": list(busy), "limit": limit}))
+
+
+def _due() -> tuple[ColumnElement[bool], ...]:
+    """A message that may go out at the time `now`."""
+    earlier, now = aliased(Delivery), bindparam("now", type_=Real)
     waits = exists().where(
         earlier.alert_id == Delivery.alert_id,
         earlier.channel_id == Delivery.channel_id,
         earlier.change_number < Delivery.change_number,
         earlier.state == "pending",
     )
-    return and_(
+    return (
         Delivery.state == "pending",
         Delivery.next_attempt_at <= now,
         or_(Delivery.claimed_until.is_(None), Delivery.claimed_until < now),
-        Delivery.channel_id.not_in(list(busy)),
-        Delivery.channel_id.in_(
-            select(Channel.id).where(Channel.enabled, or_(Channel.paused_until.is_(None), Channel.paused_until <= now))
-        ),
+        Delivery.sent_with.is_(None),
         ~waits,
     )
+
+
+# Made once: they are asked at every message, and to make them takes longer than to ask them.
+_READY = (
+    select(Channel.id)
+    .where(
+        Channel.enabled,
+        or_(Channel.paused_until.is_(None), Channel.paused_until <= bindparam("now")),
+        Channel.id.not_in(bindparam("busy", expanding=True)),
+        exists().where(Delivery.channel_id == Channel.id, *_due()),
+    )
+    .limit(bindparam("limit"))
+)
+_FIRST = (
+    select(Delivery)
+    .where(Delivery.channel_id == bindparam("channel"), *_due())
+    .order_by(Delivery.next_attempt_at, Delivery.id)
+    .limit(1)
+    .with_for_update(skip_locked=True, of=Delivery)
+)
 
 
 def record(
@@ -202,15 +232,17 @@ def record(
     _count(session, claimed.channel_id, attempt, ended)
     if attempt.delivered:
         delivery.state, delivery.delivered_at, delivery.claimed_until = "delivered", ended, None
+        share(session, delivery)
         return delivery
     if delivery.state != "pending" or delivery.claimed_until != claimed.until:
         return delivery
     delivery.claimed_until = None
-    if attempt.status == GONE:
+    gone = attempt.status == GONE
+    if gone:
         _disable(session, claimed.channel_id)
+    if gone or delivery.attempts > len(schedule):
         delivery.state = "failed"
-    elif delivery.attempts > len(schedule):
-        delivery.state = "failed"
+        share(session, delivery)
     else:
         wait = schedule[delivery.attempts - 1] * (1.0 + JITTER * chance())
         asked = retry_after(attempt.reply, ended) if attempt.reply else 0.0
@@ -253,6 +285,7 @@ def replay(delivery: Delivery, now: float) -> None:
     delivery.state = "pending"
     delivery.next_attempt_at = now
     delivery.delivered_at = None
+    delivery.sent_with = None
 
 
 def _count(session: Session, channel_id: int, attempt: Attempt, ended: float) -> None:
@@ -260,7 +293,9 @@ def _count(session: Session, channel_id: int, attempt: Attempt, ended: float) ->
 
     An answer that refuses one message (4xx) says nothing about the others.
     """
-    channel = session.scalars(select(Channel).where(Channel.id == channel_id).with_for_update()).one_or_none()
+    channel = session.scalars(
+        select(Channel).where(Channel.id == channel_id).with_for_update(key_share=True)
+    ).one_or_none()
     if channel is None:
         return
     status = attempt.status

@@ -10,7 +10,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.channels.kinds import KINDS
-from service.channels.names import KindName
+from service.channels.names import GroupName, KindName
 from service.channels.repository import ChannelRow, DeliveryRow
 from service.channels.vault import VaultError, vault_of
 from service.database.models import DeliveryAttempt
@@ -37,6 +37,15 @@ class NewChannel(BaseModel):
         default=None, min_length=1, max_length=64, description="Only alerts that one of these rules joined."
     )
     min_severity: Severity = Field(default="info", description="Only alerts at least this severe.")
+    group_by: GroupName = Field(
+        default=GroupName.none, description="One message for alerts of one run, or of one project, that come together."
+    )
+    group_wait_seconds: float = Field(
+        default=30.0, ge=0.0, le=3600.0, description="How long the first message of a group waits for others."
+    )
+    repeat_hours: float | None = Field(
+        default=None, ge=1 / 60, le=24.0 * 30, description="Say again what still fires and nobody has acknowledged."
+    )
 
 
 class ChannelChange(BaseModel):
@@ -50,6 +59,9 @@ class ChannelChange(BaseModel):
     run: UUID | None = None
     rules: list[str] | None = Field(default=None, min_length=1, max_length=64)
     min_severity: Severity = "info"
+    group_by: GroupName = GroupName.none
+    group_wait_seconds: float = Field(default=30.0, ge=0.0, le=3600.0)
+    repeat_hours: float | None = Field(default=None, ge=1 / 60, le=24.0 * 30)
 
 
 class SecretChange(BaseModel):
@@ -75,6 +87,9 @@ class ChannelAnswer(BaseModel):
     run: UUID | None
     rules: list[str] | None
     min_severity: str
+    group_by: str
+    group_wait_seconds: float
+    repeat_hours: float | None
     enabled: bool
     failures: int
     paused_until: Time | None
@@ -155,6 +170,9 @@ def channel_answer(row: ChannelRow, settings: Settings) -> ChannelAnswer:
         run=row.run,
         rules=channel.rules,
         min_severity=channel.min_severity,
+        group_by=channel.group_by,
+        group_wait_seconds=channel.group_wait,
+        repeat_hours=None if channel.repeat_seconds is None else channel.repeat_seconds / 3600.0,
         enabled=channel.enabled,
         failures=channel.failures,
         paused_until=paused,

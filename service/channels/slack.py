@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from service.channels.kind import HttpKind
-from service.channels.texts import one_line, shorter, title_line
+from service.channels.texts import PICTURE, one_line, shorter, title_line
 
 HEADER = 150  # characters of a header block
 SECTION = 3000  # characters of a text inside a block
@@ -28,6 +28,8 @@ class Slack(HttpKind):
         if message["facts"]:
             lines = [f"*{escaped(fact['label'])}*  {escaped(fact['text'])}" for fact in message["facts"]]
             blocks.append({"type": "section", "text": _markdown("\n".join(lines))})
+        if "picture" in message:
+            blocks.append({"type": "image", "image_url": message["picture"], "alt_text": PICTURE})
         if "alert" in message:
             blocks.append({"type": "context", "elements": [_markdown(_links(message))]})
         return {"text": _whole(shorter(escaped(title), TEXT)), "blocks": blocks}

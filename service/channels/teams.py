@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from service.channels.kind import HttpKind
-from service.channels.texts import one_line, shorter, subject_line, title_line
+from service.channels.texts import PICTURE, one_line, shorter, subject_line, title_line
 
 MAX_BODY = 28_000  # bytes of a whole message
 STYLES = {"alert.firing": "attention", "alert.updated": "warning", "alert.resolved": "good", "channel.test": "accent"}
@@ -41,6 +41,8 @@ def _message(message: Mapping[str, Any], limit: int) -> dict[str, Any]:
     for fact in message["facts"]:
         label, text = shorter(one_line(fact["label"]), 100), shorter(one_line(fact["text"]), min(limit, 800))
         body.append(_block(_run(f"{label}  ", weight="Bolder"), _run(text)))
+    if "picture" in message:
+        body.append({"type": "Image", "url": message["picture"], "altText": PICTURE, "size": "Stretch"})
     card: dict[str, Any] = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",

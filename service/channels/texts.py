@@ -9,6 +9,8 @@ from typing import Any
 from service.alerts.message import cut
 
 SIGNS = {"alert.firing": "🔴", "alert.updated": "🟠 Update:", "alert.resolved": "🟢 Resolved:", "channel.test": "🔔"}
+PICTURE = "The run's gap to its reference"  # for those who cannot see it
+STILL = "🔴 Still firing:"
 COLOURS = {"alert.firing": 0xC62828, "alert.updated": 0xEF6C00, "alert.resolved": 0x2E7D32, "channel.test": 0x1565C0}
 _OVERRIDES = {"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"}
 
@@ -43,7 +45,8 @@ def cut_escaped(text: str, limit: int, marks: str) -> str:
 
 def title_line(message: Mapping[str, Any]) -> str:
     """The title with the sign of what happened before it."""
-    return one_line(f"{SIGNS[message['type']]} {message['title']}")
+    said_again = message.get("change", {}).get("kind") in ("unmuted", "repeated") and "members" not in message
+    return one_line(f"{STILL if said_again else SIGNS[message['type']]} {message['title']}")
 
 
 def subject_line(message: Mapping[str, Any]) -> str:

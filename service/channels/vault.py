@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
+import hmac
 import os
 from pathlib import Path
 
@@ -28,17 +30,28 @@ class Vault:
     """Seals and opens texts. Any thread may use it."""
 
     def __init__(self, keys: str) -> None:
+        named = [key.strip() for key in keys.split(",") if key.strip()]
         try:
-            self._cipher = MultiFernet([Fernet(key.strip()) for key in keys.split(",") if key.strip()])
+            self._cipher = MultiFernet([Fernet(key) for key in named])
         except ValueError as error:
             raise VaultError(
                 "PACENOTE_SECRET_KEY must be the base64 of 32 bytes; "
                 "`python -c 'import base64, os; print(base64.urlsafe_b64encode(os.urandom(32)).decode())'` makes one"
             ) from error
+        self._signing = [hashlib.sha256(b"pacenote signatures" + key.encode()).digest() for key in named]
 
     def seal(self, text: str) -> str:
         """The text, unreadable."""
         return MARK + self._cipher.encrypt(text.encode()).decode()
+
+    def sign(self, text: str) -> str:
+        """What only a holder of the key can say of a text: HMAC-SHA-256 in hex."""
+        return hmac.digest(self._signing[0], text.encode(), "sha256").hex()
+
+    def verifies(self, text: str, signature: str) -> bool:
+        """Whether `sign` said so, with any of the keys."""
+        known = (hmac.digest(key, text.encode(), "sha256").hex() for key in self._signing)
+        return any(hmac.compare_digest(each.encode(), signature.encode()) for each in known)
 
     def open(self, kept: str) -> str:
         """The text that was sealed.

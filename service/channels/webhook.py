@@ -63,7 +63,7 @@ class StandardWebhook(HttpKind):
 
 def _fitted(message: Mapping[str, Any]) -> bytes:
     """The body in less than MAX_BODY bytes; texts are cut before whole parts are left out."""
-    kept = {name: value for name, value in message.items() if name not in ("type", "at")}
+    kept = {name: value for name, value in message.items() if name not in ("type", "at", "members")}
     body = b""
     for limit in TEXT_LIMITS:
         body = _encoded(message, {name: _shortened(value, limit) for name, value in kept.items()})

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import typer
 
-from service.channels.names import KindName, SeverityName
+from service.channels.names import GroupName, KindName, SeverityName
 from service.cli.opening import read_settings, service_context
 from service.cli.output import fail, make_table, plain_console
 
@@ -37,6 +37,11 @@ def add(
     run: Annotated[UUID | None, typer.Option(help="Only alerts of this run (its id).")] = None,
     rule: Annotated[list[str] | None, typer.Option(help="Only alerts that this rule joined; may be repeated.")] = None,
     min_severity: Annotated[SeverityName, typer.Option(help="Only alerts at least this severe.")] = SeverityName.info,
+    group_by: Annotated[GroupName, typer.Option(help="One message for what belongs together.")] = GroupName.none,
+    group_wait: Annotated[float, typer.Option(help="Seconds that the first one of a group waits.")] = 30.0,
+    repeat_hours: Annotated[
+        float | None, typer.Option(help="Say again after so long what still fires and nobody has acknowledged.")
+    ] = None,
     secret: Annotated[str | None, typer.Option(help="Of a webhook: whsec_ and base64. Made if left out.")] = None,
     database_url: Url = None,
     allow_private_channels: AllowPrivate = None,
@@ -54,6 +59,9 @@ def add(
             run=run,
             rules=rule or None,
             min_severity=min_severity.value,
+            group_by=group_by,
+            group_wait_seconds=group_wait,
+            repeat_hours=repeat_hours,
             secret=secret,
         )
         made = create_channel(context, new)
@@ -74,6 +82,8 @@ def show_list(database_url: Url = None) -> None:
         gets += [f"run {channel.run}"] if channel.run else []
         gets += [", ".join(channel.rules)] if channel.rules else []
         gets += [f"{channel.min_severity} and worse"] if channel.min_severity != "info" else []
+        gets += [f"one message per {channel.group_by}"] if channel.group_by != "none" else []
+        gets += [f"again every {channel.repeat_hours:g} h"] if channel.repeat_hours else []
         state = "enabled" if channel.enabled else "disabled"
         if channel.enabled and channel.paused_until:
             state = f"rests after {channel.failures} failures"

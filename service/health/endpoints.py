@@ -34,7 +34,7 @@ def healthz() -> Health:
 
 @router.get("/readyz", operation_id="readyz")
 def readyz(context: ContextDep) -> Readiness:
-    """The database answers and its schema is this program's; 503 where not."""
+    """The database answers, its schema is this program's, and judging keeps up with the data; 503 where not."""
     head = head_revision(context.engine)
     try:
         current = current_revision(context.engine)
@@ -43,7 +43,15 @@ def readyz(context: ContextDep) -> Readiness:
         raise NotReadyError(f"The database does not answer: {reason}") from error
     if current != head:
         raise NotReadyError(f"The database is on revision {current}, this program works with {head}.")
-    return Readiness(revision=head)
+    with reading(context.engine) as session:
+        waits = lag(session)
+    longest = context.settings.max_judgement_lag_seconds
+    if longest and waits > longest:
+        raise NotReadyError(
+            f"Judging lags: the oldest data has waited {waits:,.0f} s ({longest:,.0f} s are allowed). "
+            "Is a worker running on this database? Start `pacenote worker`, or `pacenote serve` without --no-worker."
+        )
+    return Readiness(revision=head, judgement_lag_seconds=round(waits, 3))
 
 
 @router.get("/metrics", operation_id="metrics", dependencies=[Depends(require_token)], response_class=Response)

@@ -14,7 +14,9 @@ class Health(BaseModel):
 
 
 class Readiness(BaseModel):
-    """The database answers and has the schema this program works with."""
+    """The database answers and has the schema this program works with, and judging keeps up: the oldest data that was
+    not judged yet has waited for so long."""
 
     status: Literal["ready"] = "ready"
     revision: str
+    judgement_lag_seconds: float

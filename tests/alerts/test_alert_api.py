@@ -80,7 +80,12 @@ def test_acknowledging_is_kept_once_and_stays_when_a_rule_joins(client: TestClie
         answer = client.post(address, json={"by": "yiming", "note": "looking at the loader"})
         assert (answer.status_code, answer.json()["state"]) == (200, "acknowledged")
     assert [change["kind"] for change in answer.json()["changes"]] == ["firing", "acknowledged"]
-    assert answer.json()["changes"][1]["body"] == {"by": "yiming", "note": "looking at the loader"}
+    assert answer.json()["changes"][1]["body"] == {
+        "by": "yiming",
+        "note": "looking at the loader",
+        "via": "testclient",
+        "address": "testclient",
+    }
     judge(world, run, 2, a="yes", b="yes")
     alert = client.get(f"/alerts/{only(client, state='acknowledged')['id']}").json()
     assert (alert["state"], alert["rules"]) == ("acknowledged", ["a", "b"])

@@ -280,3 +280,30 @@ class TestAnyHistory:
             episode, changes = advance(episode, judgements, i * CLEAR / 30.0, CLEAR)
             opened += kinds(changes).count("firing")
         assert opened <= 1
+
+
+class TestClearLevel:
+    def test_a_gap_that_has_come_back_clears_only_below_the_clear_level(self) -> None:
+        far = answer("train_drift", "yes", 1, value=-0.030, limit=0.015)
+        near = answer("train_drift", "no", 2, value=-0.014, limit=0.015)
+        below = answer("train_drift", "no", 3, value=-0.011, limit=0.015)
+        episode, changes = play((0.0, [far]), (1.0, [near]), (500.0, [near]))
+        assert episode is not None
+        assert (episode.active, kinds(changes)) == (("train_drift",), ["firing"])
+        episode, changes = play((0.0, [far]), (1.0, [near]), (2.0, [below]), (90.0, [answer("train_drift", "no", 4)]))
+        assert kinds(changes) == ["firing", "evidence", "clearing", "resolved"]
+
+    def test_the_other_side_of_the_reference_is_no_longer_near(self) -> None:
+        worse = answer("heldout_regression", "yes", 1, value=0.03, limit=0.02)
+        better = answer("heldout_regression", "no", 2, value=-0.05, limit=0.02)
+        _, changes = play((0.0, [worse]), (1.0, [better]))
+        assert kinds(changes) == ["firing", "evidence", "clearing"]
+
+    def test_flapping_around_the_limit_is_one_alert_without_a_reopening(self) -> None:
+        every = [
+            (100.0 * step, [answer("train_drift", "yes" if step % 2 else "no", step, value=0.0145 + 0.001 * (step % 2),
+                                   limit=0.015)])
+            for step in range(1, 30)
+        ]  # fmt: skip
+        _, changes = play(*every)
+        assert kinds(changes) == ["firing"]

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 from fastapi.testclient import TestClient
+from judged_world import JudgedWorld, Scripted
 from pydantic import SecretStr
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
@@ -69,7 +70,36 @@ def is_problem(answer: Any) -> bool:
 def test_ready(database_url: str, engine: Engine) -> None:
     with TestClient(create_app(Settings(database_url=database_url, worker=False))) as client:
         assert client.get("/healthz").json() == {"status": "ok"}
-        assert client.get("/readyz").json() == {"status": "ready", "revision": head_revision(engine)}
+        ready = {"status": "ready", "revision": head_revision(engine), "judgement_lag_seconds": 0.0}
+        assert client.get("/readyz").json() == ready
+
+
+def test_not_ready_where_judging_lags(database_url: str, engine: Engine) -> None:
+    """Data come in while no worker runs; then a worker judges them, and the service is ready again."""
+    world = JudgedWorld(engine)
+    run = world.run()
+    world.points(run, [1, 2])
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE run_state SET last_data_at = last_data_at - 400"))
+        connection.execute(text("UPDATE journal SET received_at = received_at - 400"))
+    with TestClient(create_app(Settings(database_url=database_url, worker=False))) as client:
+        answer = client.get("/readyz")
+        assert answer.status_code == 503
+        assert is_problem(answer)
+        assert "Judging lags: the oldest data has waited 40" in answer.json()["detail"]
+        assert "pacenote worker" in answer.json()["detail"]
+        [line] = [
+            line for line in client.get("/metrics").text.splitlines() if line.startswith("pacenote_judgement_lag")
+        ]
+        assert float(line.split()[1]) > 399.0
+        world.judge(Scripted(lambda _view: {})).judge_run(run)
+        assert client.get("/readyz").json()["judgement_lag_seconds"] == 0.0
+    patient = Settings(database_url=database_url, worker=False, max_judgement_lag_seconds=0.0)
+    world.points(run, [3])
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE run_state SET last_data_at = last_data_at - 400"))
+    with TestClient(create_app(patient)) as client:
+        assert client.get("/readyz").status_code == 200
 
 
 def test_not_ready_on_another_revision(database_url: str, engine: Engine) -> None:

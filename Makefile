@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PEERS := .venv-peers
 FUZZ := .venv-fuzz
 
-.PHONY: demo test test-peers fuzz lint bench bench-hooks bench-detect clean
+.PHONY: soak demo test test-peers fuzz lint bench bench-hooks bench-detect bench-live clean
 
 demo: $(STAMP)
 	$(BIN)/pacenote demo $(DEMO_ARGS)
@@ -35,6 +35,13 @@ bench-hooks: $(STAMP)
 
 bench-detect: $(STAMP)
 	$(BIN)/python -m benchmarks detect $(BENCH_ARGS)
+
+bench-live: $(STAMP)
+	$(BIN)/python -m benchmarks live $(BENCH_ARGS)
+
+# Ten thousand alerts to bad receivers while the service is killed: SOAK_ARGS='--alerts 1000 --kills 5'.
+soak: $(STAMP)
+	$(BIN)/python -m benchmarks soak $(SOAK_ARGS)
 
 $(STAMP): requirements.lock pyproject.toml packaging/hooks/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Pacenote needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12 …")'

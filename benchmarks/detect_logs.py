@@ -1,8 +1,11 @@
 """The alert rules on public training logs: `python -m benchmarks.detect_logs FOLDER`, one line for each log.
 
-FOLDER holds the logs as its INDEX.tsv names them; every entry of that index gets one line. Each healthy run is judged
-against another one of its folder, with two more as siblings where there are as many; what must be found was made by
-lowering a real run's train loss, or is a small model that read its text over and over. What is not judged is imported.
+FOLDER holds the logs as its INDEX.tsv names them; every entry of that index gets one line. detect_logs.toml says of
+each what must and what may be said, and nothing else may: a rule that says yes on a healthy log is a miss, and so is
+silence about a faulty one. Logs beside a reference are judged at their end, against every other log of their folder
+where it is one of reruns (with three more as siblings where there are as many, and without); logs of faults
+and of odd formats alone at 40 places.
+Every log goes through the importers, and what they find is compared with what is known to be in it.
 """
 
 from __future__ import annotations
@@ -10,17 +13,23 @@ from __future__ import annotations
 import argparse
 import csv
 import re
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks.detect_table import Row, console, show
+from service.backtests.timeline import Timeline, told
+from service.cli.replaying import read_recording
 from service.detect.engine import evaluate
+from service.detect.findings import Findings
 from service.detect.inputs import RunView, Segment, Series
 from service.importers.folders import find
-from service.importers.job import Options, look
+from service.importers.job import Options, Preview, look
 from service.importers.rows import LogError
 
 Log = Mapping[str, Series]
@@ -34,29 +43,9 @@ LINES = [
     re.compile(rf"^(?P<step>\d+)/\d+ (?P<name>train|val)_loss: {NUMBER}"),
     re.compile(rf"^(?P<step>\d+) (?P<name>){NUMBER}$"),
 ]
+HEALTHY = "a_healthy_seeds"
 BOTH = re.compile(rf"step (?P<step>\d+)\)?: train loss {NUMBER}, val loss {NUMBER}", re.IGNORECASE)
 VALIDATION = re.compile(rf"^validation loss: {NUMBER}")
-HEALTHY = "a_healthy_seeds"
-QUIET_PAIRS = (
-    ("a_healthy_seeds/agndm_shuffled", "a_healthy_seeds/agndm_reference"),
-    ("b_repetition/agndm_fineweb_3epochs", "a_healthy_seeds/agndm_reference"),
-    ("c_improve_or_worse/agndm_group_weight_g2", "c_improve_or_worse/agndm_reference"),
-    ("c_improve_or_worse/agndm_smaller", "c_improve_or_worse/agndm_reference"),
-    ("c_improve_or_worse/mn_optimizers_5100steps", "c_improve_or_worse/mn_optimizers_5100steps/adam.txt"),
-    ("c_improve_or_worse/mn_shortcuts_3200steps", "c_improve_or_worse/mn_shortcuts_3200steps/1_shorter.txt"),
-)
-MEMORIZES_ALONE = ("b_repetition/innerfirexy_shakespeare", "b_repetition/k1915361_tiny_lm",
-                   "b_repetition/rasbt_book_runs/ch05.txt")  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Rules that said yes about one log, and whether that is as expected."""
-
-    what: str
-    file: str  # as the index names it
-    yes: tuple[str, ...]
-    good: bool
 
 
 def read(path: Path) -> dict[str, Series]:
@@ -93,97 +82,176 @@ def read(path: Path) -> dict[str, Series]:
 
 def _series(points: Mapping[int, float]) -> Series:
     steps = np.array(sorted(points), np.int64)
-    return Series(steps, steps * 524_288.0, np.array([points[int(s)] for s in steps]))
+    return Series(steps, (steps * 524_288.0).astype(np.float64), np.array([points[int(s)] for s in steps], np.float64))
 
 
-def judge(run: Log, reference: Log, siblings: Sequence[Log] = ()) -> tuple[str, ...]:
-    """Rules that say yes at the end of the log."""
-    view = RunView(run, reference, {}, [Segment(0, 0.0, 1)], heldout=HELD, siblings=siblings)
-    return tuple(j.rule for j in evaluate(view) if j.state == "yes")
+@dataclass(frozen=True)
+class Expected:
+    """One table of detect_logs.toml; `must` and `may` are rules, `found` what the importers must find."""
+
+    files: tuple[str, ...]
+    why: str
+    reference: str
+    scale: str
+    same_order: bool
+    must: tuple[str, ...]
+    may: tuple[str, ...]
+    order: tuple[str, ...]
+    found: Mapping[str, Any]
+
+    def names(self, file: str) -> bool:
+        """Whether this table is about a file."""
+        return any(fnmatchcase(file, pattern) for pattern in self.files)
+
+    def misses(self, yes: set[str]) -> list[str]:
+        """What was said and must not be, and what was not and must."""
+        asked = [set(rules.split("|")) for rules in self.must]
+        allowed = set(self.may).union(*asked)
+        silent = ["not said: " + " or ".join(sorted(rules)) for rules in asked if not rules & yes]
+        return [f"said: {rule}" for rule in sorted(yes - allowed)] + silent
 
 
-def answers(folder: Path) -> list[Answer]:
-    """One answer per expectation that the folder's logs allow."""
-    out: list[Answer] = []
-    for group in sorted(p for p in (folder / HEALTHY).iterdir() if p.is_dir()):
-        logs = [(p, read(p)) for p in sorted(group.iterdir())]
-        logs = [(p, log) for p, log in logs if log]
-        for i, (path, log) in enumerate(logs):
-            others = [other for k, (_, other) in enumerate(logs) if k != i]
-            if others:
-                said = judge(log, others[0], others[1:4] if len(others) > 2 else ())
-                name = str(path.relative_to(folder))
-                out.append(Answer(name, name, said, "train_only_drift" not in said))
-    for runs, reference in QUIET_PAIRS:
-        base = read(_files(folder / reference)[0])
-        for path in _files(folder / runs):
-            if path != _files(folder / reference)[0]:
-                said = judge(read(path), base)
-                name = str(path.relative_to(folder))
-                out.append(Answer(f"{name} against its reference", name, said, "train_only_drift" not in said))
-    healthy = [read(p) for p in _files(folder / HEALTHY / "mn_valueembed_124m")]
-    for path in _files(folder / "b_repetition/DERIVED_incident_like"):
-        for k in (0, 1, 2):
-            others = [log for j, log in enumerate(healthy) if j != k][-3:]
-            said = judge(read(path), healthy[k], others)
-            name = str(path.relative_to(folder))
-            out.append(Answer(f"{name} against healthy run {k}", name, said, "train_only_drift" in said))
-    for name in MEMORIZES_ALONE:
-        for path in _files(folder / name):
-            said = judge(read(path), {})
-            file = str(path.relative_to(folder))
-            out.append(Answer(f"{file} without reference", file, said, "train_only_drift" in said))
-    return out
+def expectations() -> list[Expected]:
+    """What detect_logs.toml says, in its order: of two tables that name a file the first counts."""
+    text = Path(__file__).with_suffix(".toml").read_text("utf-8")
+    known = {"files", "why", "reference", "scale", "same_order", "must", "may", "order"}
+    return [
+        Expected(
+            tuple(t["files"]), t["why"], t.get("reference", ""), t.get("scale", ""), t.get("same_order", False),
+            tuple(t.get("must", ())), tuple(t.get("may", ())), tuple(t.get("order", ())),
+            {key: value for key, value in t.items() if key not in known},
+        )
+        for t in tomllib.loads(text)["logs"]
+    ]  # fmt: skip
+
+
+def beside(folder: Path, file: str, expected: Expected) -> Iterator[RunView]:
+    """The log beside each reference it is to be compared with, with and without siblings."""
+    path = folder / file
+    here = folder / expected.reference if expected.reference != "folder" else path.parent
+    others = [log for other in _files(here) if other != path and (log := read(other))]
+    for i, reference in enumerate(others):
+        rest = [other for k, other in enumerate(others) if k != i][:3]
+        for siblings in ([], rest) if len(rest) > 1 else ([],):
+            yield RunView(
+                read(path), reference, {}, [Segment(0, 0.0, 1)], heldout=HELD, siblings=siblings,
+                reference_name=expected.scale, same_order_declared=expected.same_order,
+            )  # fmt: skip
+
+
+def alone(path: Path, *, ever: bool) -> tuple[set[str], int]:
+    """Rules that say yes of a log without a reference at its end, or said so `ever` at one of 40 places, and how often
+    the training was started; nothing where no name in the log is known, or where it holds several runs."""
+    try:
+        recording = read_recording(path, {})
+    except LogError:
+        return set(), 0
+    views: list[RunView] = []
+    spans: list[tuple[int, int]] = []
+    live: dict[str, dict[int, float]] = {}
+    starts: list[Segment] = []
+    for i, attempt in enumerate(recording.attempts):
+        live = {m: {s: v for s, v in points.items() if s <= attempt.start_step} for m, points in live.items()}
+        for step, values in attempt.points.items():
+            for metric, value in values.items():
+                live.setdefault(metric, {})[step] = value
+        starts = [*(s for s in starts if s.start_step < attempt.start_step), Segment(attempt.start_step, float(i), 1)]
+        metrics = {metric: _series(points) for metric, points in live.items() if points}
+        held = next((metric for metric in metrics if metric.startswith("heldout/")), "")
+        views.append(RunView(metrics, {}, {}, list(starts), heldout=held))
+        spans.append((min(attempt.points), max(attempt.points)))
+    every = max((spans[-1][1] - spans[-1][0]) // 40, 1)
+    said = told(Timeline(path.name, views, spans), every, None)
+    yes = [one for one in said if one.judgement.state == "yes"]
+    return {one.judgement.rule for one in yes if ever or one.last}, len(views)
 
 
 def _files(path: Path) -> list[Path]:
     return [path] if path.is_file() else sorted(p for p in path.iterdir() if p.is_file())
 
 
-def imported(path: Path) -> tuple[bool, str]:
-    """Whether the importers read a log, and what they found in it or why they refuse it."""
+def imported(path: Path, expected: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """What the importers found in a log, or why they refuse it, and in what that is not as expected."""
+    refusal = expected.get("refused")
     try:
-        found = [look(group, Options("bench", tokens_per_step=524_288)) for group in find(path).groups]
+        previews = [look(group, Options("bench", tokens_per_step=524_288)) for group in find(path).groups]
     except LogError as error:
-        return False, f"refused: {str(error).removeprefix(str(path)).lstrip(': ')}"
-    parts: list[str] = []
-    for preview in found:
-        refused = ", ".join(f"{n:,} {why}" for why, n in preview.account.refused.most_common(2))
-        notes = "".join(f"; {note}" for note in preview.account.notes[:2])
-        parts.append(
-            f"{preview.group.format.name}, {preview.survey.points:,} values"
-            + (f"; refused: {refused}" if refused else "")
-            + notes
-        )
-    return True, "; ".join(parts)
+        said = str(error).removeprefix(str(path)).lstrip(": ")
+        return f"refused: {said}", [] if refusal and refusal in said else ["refused"]
+    misses = [f"not refused: {refusal}"] if refusal else []
+    counted = _counted(previews, path)
+    parts = [f"{', '.join(p.group.format.name for p in previews)}: {counted['values']:,} values"]
+    for preview in previews:
+        parts += [f"not read: {n:,} {why}" for why, n in preview.account.refused.most_common(2)]
+        parts += preview.account.notes[:2]
+    for key in ("values", "runs", "non_finite", "accuracies", "checkpoints"):
+        if (wanted := expected.get(key)) is not None:
+            wanted = counted["rows"] if wanted == "rows" else wanted
+            least = key == "accuracies"
+            if (counted[key] < wanted) if least else (counted[key] != wanted):
+                misses.append(f"{key}: {counted[key]}, not {wanted}")
+            parts.append(f"{key} {counted[key]}")
+    misses += [f"not noted: {word}" for word in expected.get("notes", ()) if not any(word in part for part in parts)]
+    return "; ".join(parts), misses
+
+
+def _counted(previews: Sequence[Preview], path: Path) -> dict[str, int]:
+    runs = [run for preview in previews for run in preview.plan.runs.values()]
+    metrics = [
+        (name, found, run) for run in runs for name, all_found in run.found.metrics.items() for found in all_found
+    ]
+    accuracies = [
+        found for name, found, run in metrics
+        if name in run.known and re.fullmatch(r"downstream/.+/accuracy", getattr(run.known[name], "metric", ""))
+    ]  # fmt: skip
+    return {
+        "values": sum(found.count for _, found, _ in metrics),
+        "runs": len(runs),
+        "non_finite": max((found.non_finite for name, found, run in metrics if name in run.known), default=0),
+        "accuracies": len(accuracies),
+        "checkpoints": min((found.count for found in accuracies), default=0),
+        "rows": len(path.read_text(errors="replace").splitlines()) - 1,
+    }
 
 
 def by_index(folder: Path) -> list[Row]:
-    """Every entry of the folder's INDEX.tsv: what it expects, and what the engine and the importers say."""
-    judged: dict[str, list[Answer]] = {}
-    for answer in answers(folder):
-        judged.setdefault(answer.file, []).append(answer)
-    rows: list[Row] = []
+    """Every entry of the folder's INDEX.tsv: what must be said and found, and what was."""
+    tables = expectations()
     with (folder / "INDEX.tsv").open(newline="") as file:
-        for entry in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
-            rows.append(_entry(folder, entry["file"], entry["expected"], judged.get(entry["file"], [])))
-    return rows
+        names = [entry["file"] for entry in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
+    rows = [_entry(folder, name, next((t for t in tables if t.names(name)), None)) for name in names]
+    empty = [pattern for t in tables for pattern in t.files if not any(fnmatchcase(n, pattern) for n in names)]
+    return rows + [Row(pattern, "a log of that name", "none", "", False) for pattern in empty]
 
 
-def _entry(folder: Path, name: str, expected: str, judged: Sequence[Answer]) -> Row:
-    kind = name.split("/")[0][:1]
-    if judged:
-        said = sorted({", ".join(a.yes) or "quiet" for a in judged})
-        return Row(name, expected, f"{len(judged)} judged: {' | '.join(said)}", "", all(a.good for a in judged))
-    good, told = imported(folder / name)
-    if kind in "abc":
-        log = read(folder / name)
-        yes = judge(log, {}) if log else ()
-        good = good and "train_only_drift" not in yes
-        told = f"{', '.join(yes) or 'nothing said'}; {told}"
-    if kind == "f":
-        good = good or told.startswith("refused: ")
-    return Row(name, expected, told, "", good)
+def _entry(folder: Path, name: str, expected: Expected | None) -> Row:
+    if expected is None:
+        return Row(name, "a table in detect_logs.toml", "none", "", False)
+    told, misses = imported(folder / name, expected.found)
+    said: set[str] = set()
+    if expected.reference:
+        views = list(beside(folder, name, expected))
+        answers = [{j.rule for j in evaluate(view) if j.state == "yes"} for view in views]
+        orders = {Findings(view).order.answer for view in views}
+        for yes in answers:
+            misses += [miss for miss in expected.misses(yes) if miss not in misses]
+        misses += [f"order: {answer}" for answer in sorted(orders - set(expected.order))]
+        said = {rule for yes in answers for rule in yes}
+        told = f"order {'/'.join(sorted(orders))} in {len(views)} judged; {told}"
+    else:
+        said, starts = alone(folder / name, ever=name[0] in "df")
+        if name[0] in "abc" and (log := read(folder / name)):
+            view = RunView(log, {}, {}, [Segment(0, 0.0, 1)], heldout=HELD)
+            said |= {j.rule for j in evaluate(view) if j.state == "yes"}
+        misses += expected.misses(said)
+        wanted = expected.found.get("starts")
+        if wanted is not None:
+            told += f"; starts {starts}"
+            misses += [f"starts: {starts}, not {wanted}"] if starts != wanted else []
+    bar = ", ".join(expected.must) or "quiet"
+    bar += f" ({', '.join(expected.may)} allowed)" if expected.may else ""
+    text = f"{', '.join(sorted(said)) or 'quiet'}; {told}"
+    return Row(name, f"{bar}: {expected.why}", text, " | ".join(misses), not misses)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -58,14 +58,16 @@ def view_then(session: Session, run: Run, now: RunView, stand: Stand) -> RunView
     metrics = {name: Series(p.steps, p.tokens, p.values) for name, p in read.items() if len(p)}
     line = lineage(session, run.id)
     limits = live_limits([s for s in line.segments if s.id in stand.segments])
-    sendings = FingerprintRepository(session).sendings(line.run_ids)
-    rows = combine([sending.reading(limits[sending.segment]) for sending in sendings if sending.segment in limits])
+    rows, windows = (
+        combine([s.reading(limits[s.segment]) for s in sendings if s.segment in limits])
+        for sendings in (FingerprintRepository(session).sendings(line.run_ids, kind=k) for k in ("rows", "windows"))
+    )
     launches = [
         row.segment
         for row in RunRepository(session).segments(run.id)
         if row.segment.id in limits and limits[row.segment.id] > row.segment.start_step
     ]
-    return replace(now, metrics=metrics, rows=rows, segments=trainer_starts(launches, rows))
+    return replace(now, metrics=metrics, rows=rows, windows=windows, segments=trainer_starts(launches, rows))
 
 
 class _Then(SeriesRepository):

@@ -153,7 +153,7 @@ def normality(
     kind = "heldout" if metric.startswith("heldout/") else "train" if metric == "train/ce_loss" else None
     if kind is None or not np.isfinite(gap):
         return None
-    found, near = _chosen(shipped() if stats is None else tuple(stats), kind, scale, differs, phase, window)
+    found, near = _chosen(None if stats is None else tuple(stats), kind, scale, differs, phase, window)
     if not found:
         return None
     share = sum(s.below(abs(gap)) for s in found) / len(found)
@@ -164,10 +164,11 @@ def normality(
 
 @lru_cache(maxsize=64)
 def _chosen(
-    stats: tuple[Stat, ...], kind: str, scale: Scale, differs: Differs, phase: Phase, window: int
+    stats: tuple[Stat, ...] | None, kind: str, scale: Scale, differs: Differs, phase: Phase, window: int
 ) -> tuple[tuple[Stat, ...], bool]:
-    """The statistics a gap is set beside, one for each pair, and whether they are comparable."""
-    own = [s for s in stats if s.metric == kind and s.phase == phase]
+    """The statistics a gap is set beside (of the shipped ones: None), one for each pair, and whether they are
+    comparable."""
+    own = [s for s in (shipped() if stats is None else stats) if s.metric == kind and s.phase == phase]
     alike = [s for s in own if _differs_alike(s, differs)]
     near = [s for s in alike if comparable(s.group.scale, scale)]
     if kind == "heldout" and len(near) < ENOUGH_PAIRS:  # neither order nor weights move it more than the other

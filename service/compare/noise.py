@@ -19,6 +19,7 @@ EVALUATION_NOISE_PER_STEP_NOISE = 0.08
 ANCHOR_EVALUATION_NOISE = 0.002
 # Simulated: false alarms per run fall from 0.46 to 0.005 as tolerance / wander rises from 2 to 3.5.
 WANDER_TO_TOLERANCE = 3.5
+WANDER_BLOCKS = 12.0  # healthy wander lasts: so many blocks tell as much as one independent value (phi = 0.85)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +87,15 @@ def sibling_tolerance(
 
     3.5 times the root mean square of all those gaps (constant offsets between siblings are wander too), never below
     what step noise alone gives a difference of two block means. Raised by its standard error; blocks of one run share
-    its offset, so that they are few values, unless the gaps are counted `from_own_offset`. Raises ValueError without a
-    finite gap.
+    its offset, so that they are few values; where the gaps are counted `from_own_offset` they still share its wander.
+    Raises ValueError without a finite gap.
     """
     used = [g[np.isfinite(g)] for g in gaps]
     used = [g for g in used if len(g)]
     if not used:
         raise ValueError("tolerance from siblings: no sibling shares steps with the reference; check their token axes")
     pooled = np.concatenate(used)
-    count = len(pooled) if from_own_offset else _independent(used)
+    count = max(len(pooled) / WANDER_BLOCKS, len(used)) if from_own_offset else _independent(used)
     # Few values estimate a spread badly: the root mean square over n of them is raised by its own standard error.
     rms = float(np.sqrt(np.mean(pooled**2)) * (1.0 + 1.0 / np.sqrt(2.0 * count)))
     floor = (

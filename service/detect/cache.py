@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import TypeVar, cast
@@ -29,11 +29,12 @@ from service.compare.words import Recurrences
 
 from .beside import Pairs, Whole, whole
 from .inputs import Floats, Ints, RunView, Series, Tolerance
+from .memory import Unchanged, common_prefix
 from .signals import LagChart, Signal, Track, signal
 
 T = TypeVar("T")
 
-SCANS_PER_RUN = 8
+SCANS_PER_RUN = 32
 MOST_CHARTS = 64
 MIN_LAG_ANYWHERE = 64  # points: what comes again nearer than that is a rhythm
 KEPT_RUNS = 4  # series of that many runs are held, so that what was seen before can be told from what was changed
@@ -47,6 +48,7 @@ class _Held:
     noise: Floats
     stride: int
     settled: int  # points of the series from which the stride is known
+    blocks: Blocks
 
 
 @dataclass(slots=True)
@@ -115,6 +117,10 @@ class LevelCache:
             self.kinds[kind] = kind()
         return cast("T", self.kinds[kind])
 
+    def unchanged(self, name: Hashable, parts: tuple[object, ...], make: Callable[[], T]) -> T:
+        """What `make` gives of this run, made again only where one of `parts`, all that it rests on, is another one."""
+        return self.kept(Unchanged).get(name, parts, make)
+
     def once(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
         """What `make` gives for this key, whose parts are compared by identity or are plain numbers."""
         for held, value in self.made:
@@ -179,12 +185,12 @@ class LevelCache:
         settled = len(run) + 1  # the log's stride is taken from its first 64 points inside the reference
         if len(placed) >= STRIDE_POINTS:
             settled = int(np.searchsorted(run.steps, int(placed.steps[STRIDE_POINTS - 1]), side="right"))
-        held = _Held(run, reference, raw, spread_so_far(raw.sd) if len(raw) else raw.sd, stride, settled)
-        return self._keep(next(self.count), held)
+        noise = spread_so_far(raw.sd) if len(raw) else raw.sd
+        return self._keep(next(self.count), _Held(run, reference, raw, noise, stride, settled, combine(raw, noise)))
 
-    def non_finite(self, series: Series) -> Ints:
-        """Indices of a series' values that are NaN or infinite."""
-        return self.scan("non-finite", series, _non_finite)[0]
+    def non_finite(self, series: Series, metric: str = "") -> Ints:
+        """Indices of a metric's values that are NaN or infinite."""
+        return self.scan(f"non-finite {metric}", series, _non_finite)[0]
 
     def scan(self, name: str, series: Series, find: Callable[[Series, int], tuple[Ints, ...]]) -> tuple[Ints, ...]:
         """`find(series, 0)`, looking at new points only where the series has grown. `find(series, start)` gives
@@ -194,7 +200,11 @@ class LevelCache:
             key = next((k for k, (old, _) in reversed(self.scans.items()) if k[0] == name and _same_start(old, series)),
                        (name, next(self.count)))  # fmt: skip
             old, found = self.scans.pop(key, (None, ()))
-            start = 0 if old is None else max(common_prefix(old, series) - 1, 0)
+            same = 0 if old is None else common_prefix(old, series)
+            if old is not None and same == len(old) == len(series):
+                self.scans[key] = (series, found)
+                return found
+            start = max(same - 1, 0)
             later = find(series, start)
             if start:
                 later = tuple(
@@ -209,7 +219,7 @@ class LevelCache:
         self.runs[key] = held
         while len(self.runs) > KEPT_RUNS:
             self.runs.popitem(last=False)
-        return combine(held.raw, held.noise if len(held.raw) else None)
+        return held.blocks
 
     def _grown(self, held: _Held, run: Series, same: int, window: int) -> _Held | None:
         """The blocks of `run`, whose first `same` points are those of `held`; None where nothing can be used again."""
@@ -225,19 +235,15 @@ class LevelCache:
         tail = Series(run.steps[start:], run.tokens[start:], run.values[start:])
         if not base[0] <= tail.tokens[0] <= base[-1]:
             return None if np.any(tail.tokens <= base[-1]) else replace(held, series=run)
+        if keep == len(raw) and int(run.steps[-1]) + max(held.stride, 1) <= int(ends[-1]) + raw.window:
+            return replace(held, series=run)  # no block has been filled since
         placed = align(tail, held.reference, first=1)
         later = raw_blocks(placed, raw.window, held.stride) if len(placed) else no_blocks(raw.window)
         joined = raw.joined(later, keep)
         noise = held.noise[:keep]
         if len(joined) > keep:
             noise = np.concatenate((noise, spread_so_far(joined.sd, keep)))
-        return replace(held, series=run, raw=joined, noise=noise)
-
-
-def common_prefix(old: Series, new: Series) -> int:
-    """How many leading points two series share: steps, tokens and values, bit by bit."""
-    same = min(same_bits(old.tokens, new.tokens), same_bits(old.values, new.values))
-    return min(same, same_bits(old.steps, new.steps))
+        return replace(held, series=run, raw=joined, noise=noise, blocks=combine(joined, noise))
 
 
 def _same_start(old: Series, new: Series) -> bool:

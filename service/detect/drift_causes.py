@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from . import causes
-from .findings import Findings
+from .findings import Findings, current_gap
 from .judgement import Cause, Judgement, Weight
 from .rules import definition, definition_changed, heldout_text, schedule_mismatch
 
@@ -21,6 +21,7 @@ LOSS = "another loss definition (masked tokens in the mean, z-loss)"
 EASIER = "easier data (another mix, filter or packing)"
 HELDOUT_TEXT = "held-out text among the training rows"
 EXPLAINS = 0.5  # of the gap, for a schedule to be its likely cause
+PART = 0.25  # of it, where what is left is no more than healthy runs show
 
 
 def of_drift(findings: Findings, side: Literal["below", "above"], held: Held) -> list[Cause]:
@@ -102,16 +103,31 @@ def _rate(findings: Findings, side: str, held: Held) -> Cause:
         return Cause(RATE, weight, f"{moves}. {said.summary}")
     if held == "alone":
         return Cause(RATE, "possible", f"{said.summary} It moves train and held-out together, and held-out stayed")
-    return _weighed_rate(said, side)
+    now, train = current_gap(findings.train), findings.train
+    assert now is not None, "an open drift has blocks"
+    assert train is not None
+    return _weighed_rate(said, f"gap {side}", now[0], train.tolerance.value)
 
 
-def _weighed_rate(said: Judgement, side: str) -> Cause:
-    share = next((e.value for e in said.evidence if e.name == schedule_mismatch.SHARE), None)
-    if not isinstance(share, float):
+def of_higher_heldout(findings: Findings, gap: float, tolerance: float) -> Cause | None:
+    """Another learning rate as the cause of a held-out loss that lies `gap` nats above the reference's; None where the
+    rate is the reference's or cannot be compared. By the law used it moves both losses by the same."""
+    said = schedule_mismatch.judge(findings)
+    return _weighed_rate(said, "held-out gap", gap, tolerance) if said.state == "yes" else None
+
+
+def _weighed_rate(said: Judgement, of: str, gap: float, tolerance: float) -> Cause:
+    """Likely where the schedule makes half of the gap, or so much that healthy runs show as much as the rest."""
+    made = next((e.value for e in said.evidence if e.name == schedule_mismatch.MADE), None)
+    if not isinstance(made, float):
         return Cause(RATE, "likely", said.summary)
+    share, rest = made / gap if gap else 0.0, abs(gap - made)
     if share >= EXPLAINS:
-        return Cause(RATE, "likely", f"{said.summary} By the law used it explains {share:.0%} of the gap {side}")
-    return Cause(RATE, "possible", f"{said.summary} By the law used it explains only {max(share, 0.0):.0%} of the gap")
+        return Cause(RATE, "likely", f"{said.summary} By the law used it explains {share:.0%} of the {of}")
+    if share >= PART and rest <= tolerance:
+        left = f"the other {rest:.3f} nats are within the tolerance"
+        return Cause(RATE, "likely", f"{said.summary} By the law used it explains {share:.0%} of the {of}; {left}")
+    return Cause(RATE, "possible", f"{said.summary} By the law used it explains only {max(share, 0.0):.0%} of the {of}")
 
 
 def _loss(findings: Findings, held: Held, *, explained: bool) -> Cause:

@@ -12,6 +12,7 @@ from .findings import TRAIN, Findings
 from .gaps import LevelCache
 from .inputs import Deviation, RunView
 from .judgement import Judgement
+from .looked_at import asked
 from .normality import with_normality
 from .rules import (
     data_order,
@@ -141,7 +142,7 @@ def _asked(view: RunView, cache: LevelCache) -> list[Judgement]:
     findings = Findings(view, cache)
     said = [
         turned_off(rule.name, view, findings.at_step)
-        or with_minimum(beside_onset(view, rule.judge(findings)), view.settings.get(rule.name))
+        or with_minimum(beside_onset(view, asked(rule.name, rule.judge, findings)), view.settings.get(rule.name))
         for rule in RULES
     ]
     return with_normality(said, findings)

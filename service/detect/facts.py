@@ -49,9 +49,11 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class HeldoutHits:
-    """Windows of one held-out set that were met in training rows, sampled 1 in `sample`.
+    """Passages of one held-out set that were met in training rows, of which 1 in `sample` was looked through.
 
-    `steps` int64 (n,) ascending and `hashes` uint64 (n,): one met window each. `seen_steps` int64 (m,) ascending and
+    `steps` int64 (n,) ascending and `hashes` uint64 (n,): one met window of each row that holds a passage, several
+    windows of the set. 1 window in `rate` is looked for, `windows` in all; `pieces` rows hold at least one of them, a
+    passage or not, and `met` windows stood in these (0: not known). `seen_steps` int64 (m,) ascending and
     `seen_rows` int64 (m,): training rows that were looked through at each step. `natural` is the share of rows with a
     hit that any corpus shows (boilerplate, quotations), where it was measured; None: assumed."""
 
@@ -61,6 +63,10 @@ class HeldoutHits:
     seen_steps: Ints
     seen_rows: Ints
     natural: float | None = None
+    rate: int = 1
+    windows: int = 0
+    pieces: int = 0
+    met: int = 0
 
 
 @dataclass(frozen=True, slots=True)

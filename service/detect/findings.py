@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from . import batches, gaps, heldout, heldout_text, knots, order, position, rows
+from . import batches, gaps, heldout, heldout_text, knots, order, position, repeated_text, rows
 from .heldout_gap import HeldoutGap, heldout_gap
 from .inputs import Floats, Ints, RunView
 from .judgement import Evidence
@@ -75,7 +75,12 @@ class Findings:
 
     @cached_property
     def rows(self) -> rows.RowFinding | None:
-        return rows.find(self.view)
+        return rows.find(self.view, self.cache)
+
+    @cached_property
+    def text(self) -> rows.RowFinding | None:
+        """Text that is read again, also in other rows."""
+        return repeated_text.find(self.view, self.cache)
 
     @cached_property
     def order(self) -> order.OrderFinding:

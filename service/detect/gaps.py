@@ -157,8 +157,13 @@ def train_gap(view: RunView, metric: str, cache: LevelCache) -> TrainGap | None:
     blocks = cache.blocks(run, base, window)
     if blocks is None:
         return None
-    allowed = allowance(view.deviations, metric, blocks.first_step, blocks.last_step, blocks.last_tokens)
-    return judge_blocks(blocks, tolerance, base.points, allowed)
+    deviations = tuple(view.deviations)
+
+    def judged() -> TrainGap:
+        allowed = allowance(deviations, metric, blocks.first_step, blocks.last_step, blocks.last_tokens)
+        return judge_blocks(blocks, tolerance, base.points, allowed)
+
+    return cache.unchanged(("train gap", metric, bool(deviations)), (blocks, tolerance, base, deviations), judged)
 
 
 def judge_blocks(

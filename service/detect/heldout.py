@@ -19,6 +19,7 @@ Answer = Literal["flat", "follows", "cannot tell"]
 MIN_EVALUATIONS = 3  # since the onset: one evaluation may jump by itself
 SURE = 3.0  # standard errors between the held-out improvement and a third of the train change
 FLAT_SHARE = 1.0 / 3.0
+MIN_QUIET = 2  # blocks before the onset
 BEFORE = 20  # evaluations before the onset that make the baseline
 OWN_WINDOW_POINTS = 20  # train points before an evaluation that it is compared with, where there is no reference
 FEW_POINTS = 4  # train points an evaluation below which the noise of the train level is not known
@@ -74,13 +75,16 @@ def find(view: RunView, train: TrainGap | None, train_metric: str, cache: LevelC
     finite = np.isfinite(placed.gap)
     steps, gap = placed.steps[finite], unexplained(view, metric, placed)[finite]
     noise = evaluation_noise(view, metric, train.tolerance.noise_sd, gap, cache)
-    before = gap[steps <= (blocks.last_step[episode.before] if episode.before >= 0 else start - 1)][-BEFORE:]
+    quiet = np.arange(max(episode.before - BEFORE + 1, 0), episode.before + 1)
+    before = gap[steps <= blocks.last_step[episode.before]][-BEFORE:] if len(quiet) else gap[:0]
+    if len(quiet) < MIN_QUIET or len(before) < MIN_EVALUATIONS:
+        # A run that drifts from its first blocks on has no settled time before: it began where the reference did.
+        quiet, before = quiet[:0], gap[:0]
     after = gap[steps >= start]
     if len(after) == 0:
         return HeldoutFinding("cannot tell", f"no evaluation since step {start:,}", metric)
     wander = train.tolerance.value / SD_PER_TOLERANCE
     moved = change(before, after, noise, assumed_sd=wander)
-    quiet = np.arange(max(episode.before - BEFORE + 1, 0), episode.before + 1)
     base = float(np.median(blocks.mean[quiet])) if len(quiet) else 0.0
     base_se = float(np.sqrt(np.pi / 2 / len(quiet)) * np.median(blocks.se[quiet])) if len(quiet) else wander
     since = np.arange(episode.first, len(blocks))
@@ -172,11 +176,18 @@ def own_gap(view: RunView, train_metric: str) -> HeldoutFinding:
         beyond = f"{len(alone)} of {MIN_EVALUATIONS} evaluations show train sinking alone"
         why = beyond if excess > limit else "own gap within its limit"
         return HeldoutFinding(answer, why, metric, own=True, excess=excess, limit=limit, n=len(steps))
+    start, newest = _until(near), slice(-MIN_EVALUATIONS, None)
+    sunk = float(np.median(level[start]) - np.median(level[newest]))
+    improved = float(np.median(loss[start]) - np.median(loss[newest]))
+    unsure = SURE * (step_noise(loss) or 0.0) * float(np.sqrt(np.pi / MIN_EVALUATIONS))
+    if improved + unsure >= FLAT_SHARE * sunk:
+        why = "held-out may have followed by a third of the train change by now"
+        return HeldoutFinding("cannot tell", why, metric, own=True, excess=excess, limit=limit, n=len(steps))
     few = len(train) < FEW_POINTS * len(held)
     if few and not _best_is_behind(level, loss):
         why = "fewer than four train points an evaluation, and held-out is about as good as it ever was"
         return HeldoutFinding("cannot tell", why, metric, own=True, excess=excess, limit=limit, n=len(steps))
-    start, after = _until(near), slice(alone[0], None)
+    after = slice(alone[0], None)
     return HeldoutFinding(
         "flat", "train sank alone", metric, change(level[start], level[after], spread),
         change(loss[start], loss[after], spread), own=True, onset=(int(steps[near]), int(steps[alone[0]])),

@@ -23,9 +23,10 @@ EDGE = 5.0  # an alternative is at least this many times the natural share
 
 @dataclass(frozen=True, slots=True)
 class SetFinding:
-    """One held-out set. `rows` were looked through, `hits` of the sampled windows met in them, `windows` different
-    ones; `share` (with its 95 % interval) of the rows hold a hit, scaled from the sample, since the onset
-    where an episode is open. `onset`: (last step without, first step with) the excursion's first hit; None: none."""
+    """One held-out set. `rows` were looked through; `hits` of them, scaled by `sample`, hold a passage of the set,
+    `windows` different ones; `share` (with its 95 % interval) is of the rows since the onset where an episode is open.
+    1 window of the set in `rate` is looked for, `looked_for` in all (0: not known); `pieces` rows hold at least one,
+    `met` windows in all. `onset`: (last step without, first step with) the excursion's first hit; None: none."""
 
     name: str
     sample: int
@@ -37,6 +38,10 @@ class SetFinding:
     natural: float
     natural_source: str
     onset: tuple[int, int] | None
+    rate: int = 1
+    looked_for: int = 0
+    pieces: int = 0
+    met: int = 0
 
 
 def find(view: RunView) -> list[SetFinding]:
@@ -54,8 +59,6 @@ def _of_set(name: str, hits: HeldoutHits, view: RunView) -> SetFinding:
     read = np.cumsum(np.maximum(hits.seen_rows, 0))
     total = int(read[-1]) if len(read) else 0
     at, counts = np.unique(steps, return_counts=True)
-    read = np.cumsum(np.maximum(hits.seen_rows, 0))
-    total = int(read[-1]) if len(read) else 0
     before = _rows_up_to(hits.seen_steps, read, at)
     natural, source = view.limit("heldout_text", *_natural(hits, before, counts, total, sample))
     onset = _onset(counts, before / sample, total / sample, natural)
@@ -70,7 +73,10 @@ def _of_set(name: str, hits: HeldoutHits, view: RunView) -> SetFinding:
         rows = total - (int(before[onset - 1]) if onset else 0)
     seen = max(rows // sample, since)
     share = since / seen if seen else 0.0
-    return SetFinding(name, sample, total, len(hashes), windows, share, wilson(since, seen), natural, source, span)
+    return SetFinding(
+        name, sample, total, len(hashes), windows, share, wilson(since, seen), natural, source, span, hits.rate,
+        hits.windows, hits.pieces or len(hashes), hits.met or len(hashes),
+    )  # fmt: skip
 
 
 def _counted(hashes: NDArray[np.uint64]) -> Ints:

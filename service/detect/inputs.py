@@ -135,6 +135,7 @@ class RunView:
     heldout: str = ""
     siblings: Sequence[Mapping[str, Series]] = ()
     rows: RowReadings | None = None
+    windows: RowReadings | None = None  # of 32 tokens, chosen by content: text read again in other rows shows here
     data: DeclaredData | None = None
     schedule: Series | None = None  # the reference's learning rate over tokens by its formula, where none was logged
     tasks: Mapping[str, int] = field(default_factory=dict[str, int])  # task key -> number of items

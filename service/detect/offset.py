@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.compare.gap import Blocks
+from service.compare.noise import WANDER_BLOCKS
 
 from .inputs import Floats, Ints
 
@@ -15,7 +16,6 @@ LAG = 0.015  # of the reference's tokens: the newest blocks stay out, or a slow 
 LAG_BLOCKS = 2
 FEWEST = 4  # blocks
 GROWTH = 1.25  # the offset is taken anew whenever a quarter more blocks are at hand
-WANDER_BLOCKS = 12.0  # healthy wander lasts: so many blocks tell as much as one independent value (phi = 0.85)
 
 
 @dataclass(frozen=True, slots=True)

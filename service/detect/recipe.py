@@ -14,6 +14,7 @@ Same = Literal["same", "differs", "unknown"]
 
 # Not of the recipe: what the data order is shows in the losses, and has a rule of its own.
 ORDER = re.compile(r"(^|\.)(data_order|order(_seed)?|shuffle(_seed)?|seed)$")
+LONGEST = 16  # entries of a list that have a name each: `betas[0]`
 CLOSE = 1e-6  # relative: what a number loses when it is written down
 SCHEDULE = "schedule"
 # Which part of a recipe a declared deviation may name an entry's by, where it is not its first word.
@@ -49,6 +50,12 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def of_stage(recipe: Mapping[str, Any], stage: str) -> dict[str, Any]:
+    """A described recipe by dotted names, as it is in one stage: its table `stages` says what a stage has otherwise."""
+    stages: Mapping[str, Any] = recipe.get("stages", {})
+    return flat({key: value for key, value in recipe.items() if key != "stages"}) | flat(stages.get(stage, {}))
+
+
 def compare(reference: Mapping[str, Any], config: Mapping[str, Any], declared: Mapping[str, Any]) -> list[Entry]:
     """Every entry of the reference's recipe beside the run's.
 
@@ -56,6 +63,8 @@ def compare(reference: Mapping[str, Any], config: Mapping[str, Any], declared: M
     own name, then under the names trainers have for them (recipe_names.toml); its table `recipe`, where it has one, is
     looked in first. `declared`: what else the run declared (`data.rows`, …)."""
     own = flat(config)
+    for key in [k for k, v in own.items() if isinstance(v, list | tuple)]:
+        own |= {f"{key}[{i}]": one for i, one in enumerate(cast("Sequence[Any]", own[key])[:LONGEST])}
     recipe = {name.removeprefix("recipe."): value for name, value in own.items() if name.startswith("recipe.")}
     known = {name: value for name, value in own.items() if not name.startswith("recipe.")}
     entries: list[Entry] = []

@@ -21,6 +21,7 @@ def prefix(view: RunView, step: int) -> RunView:
         metrics=_cut(view.metrics, step),
         segments=[s for s in view.segments if s.start_step < step] or list(view.segments[:1]),
         rows=_cut_rows(view.rows, step),
+        windows=_cut_rows(view.windows, step),
         arrivals=None,  # the clock is that of now
         happenings=[h for h in view.happenings if h.step <= step],
         eval_sets={

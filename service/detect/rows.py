@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .inputs import Floats, Ints, RowReadings, RunView
-from .judgement import Evidence
-from .sequential import Episode, episodes
+from service.compare.growing import same_bits
 
-Bools = NDArray[np.bool_]
+from .cache import LevelCache
+from .inputs import Ints, RowReadings, RunView
+from .judgement import Evidence
+from .repeats import Repeats, in_order
+from .row_charts import OPEN, TILE, RowCharts, Tally
+from .sequential import Episode
 
 NATURAL_SHARE = 1e-4  # equal rows that a healthy corpus holds anyway
 HIGHEST_NATURAL_SHARE = 1e-3  # an early background above this is no background
 BACKGROUND_READINGS = 20_000  # sampled readings from which the run's own background is taken
 BACKGROUND_REPEATS = 5
-WINDOW_READINGS = 65_536  # sampled readings within which a hash counts once: clusters of equal rows stay one event
-ALTERNATIVES = (0.5, 0.01, 0.001)  # repeat shares watched for: a replay, a leak, a trickle
-ONSET_SHARE = 0.01  # the chart whose excursion dates the first repeats
 RETURN_READINGS = 4_096  # sampled readings behind a trainer start that are looked at
-ALARM = 18.0  # log likelihood ratio; about one false alarm in e^18 chances
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,72 +88,125 @@ class RowFinding:
         return self.distinct * self.sample
 
 
-def find(view: RunView) -> RowFinding | None:
-    """Judge the row readings of a view; None where no fingerprints were sent."""
+def find(view: RunView, cache: LevelCache | None = None) -> RowFinding | None:
+    """Judge the row readings of a view; None where no fingerprints were sent. With the `cache` of a run that grows only
+    what is new is looked at."""
     readings = view.rows
     if readings is None or (len(readings.hashes) == 0 and len(readings.seen_steps) == 0):
         return None
-    order = np.argsort(readings.steps, kind="stable")
-    steps, hosts = readings.steps[order], readings.hosts[order]
-    ordinal, previous, first, identity = occurrences(readings.hashes[order])
-    again = ordinal > 0
-    legal = _legal(view, readings, steps, ordinal) & again
-    repeat = again & ~legal
-    counted = repeat & _once_per_window(identity, repeat)
-    natural, source = view.limit("repeated_rows", *_background(counted))
-    open_episode = _watch(counted, repeat, natural)
-    n, repeats = len(steps), int(repeat.sum())
-    start = n
-    onset: tuple[int, int] | None = None
-    pattern: RowPattern | None = None
-    if open_episode is not None:
-        began = int(steps[open_episode.onset])
-        start = int(np.count_nonzero(steps < began))
-        # Since the last sampled reading that was no repeat nothing is known: the repeats may have begun right after it.
-        quiet: Ints = steps[:start][~repeat[:start]]
-        earliest = int(quiet[-1]) + 1 if len(quiet) else int(steps[0])
-        onset = (min(earliest, began), began)
-        pattern = _pattern(steps, hosts, previous, first, identity, repeat, again, start)
-    since = repeat[start:] if open_episode is not None else repeat
-    share = float(since.mean()) if len(since) else 0.0
-    return RowFinding(
-        sample=readings.sample,
-        sampled=n,
-        repeats=repeats,
-        distinct=int((~again).sum()),
-        rows_read=int(readings.seen_rows.sum()),
-        legal=int(legal.sum()),
-        share=share,
-        interval=wilson(int(since.sum()), len(since)),
-        natural=natural,
-        natural_source=source,
-        episode=open_episode,
-        onset=onset,
-        distinct_at_onset=int((~again[:start]).sum()),
-        read_at_onset=start,
-        hosts=_host_count(view, hosts),
-        pattern=pattern,
-        returns=_returns(view, steps, previous, repeat),
-    )
+    return (RowWatch() if cache is None else cache.kept(RowWatch)).find(view, readings)
 
 
-def occurrences(hashes: NDArray[np.uint64]) -> tuple[Ints, Ints, Ints, Ints]:
-    """Per reading (n,): how many earlier readings had its hash, the index of the previous one and of the first one
-    (-1: none), and a small integer that stands for the hash."""
-    n = len(hashes)
-    by_hash = np.argsort(hashes, kind="stable")
-    ordered = hashes[by_hash]
-    head = np.append(True, ordered[1:] != ordered[:-1])[:n]
-    group = np.cumsum(head) - 1
-    starts = np.flatnonzero(head)
-    place = np.arange(n) - (starts[group] if n else 0)
-    ordinal, previous, first, identity = (np.full(n, -1, np.int64) for _ in range(4))
-    ordinal[by_hash] = place
-    before = np.where(place > 0, np.append(-1, by_hash[:-1])[:n], -1)
-    previous[by_hash] = before
-    first[by_hash] = np.where(place > 0, by_hash[starts[group]] if n else 0, -1)
-    identity[by_hash] = group
-    return ordinal, previous, first, identity
+@dataclass(slots=True)
+class RowWatch:
+    """The row readings of one run while it grows."""
+
+    _repeats: Repeats = field(default_factory=Repeats)
+    _charts: RowCharts = field(default_factory=RowCharts)
+    _tally: Tally | None = None
+    _steps: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # known to be in order
+    _returns: dict[tuple[int, int, int], RowReturn] = field(default_factory=dict[tuple[int, int, int], RowReturn])
+
+    def find(self, view: RunView, readings: RowReadings) -> RowFinding:
+        """`find` of the view."""
+        readings = in_order(readings, same_bits(self._steps, readings.steps))
+        steps, n, found = readings.steps, len(readings.steps), self._repeats
+        self._steps = steps
+        known = found.advance(readings, view.data)
+        natural, source = self._natural(view, n)
+        episode = self._charts.watch(found, n, natural, known)
+        start = n
+        onset: tuple[int, int] | None = None
+        pattern: RowPattern | None = None
+        if episode is not None:
+            began = int(steps[episode.onset])
+            start = int(np.searchsorted(steps, began))
+            # Since the last sampled reading that was no repeat nothing is known: the repeats may have begun right
+            # after it.
+            quiet = _last_quiet(found, start)
+            earliest = int(steps[0]) if quiet is None else int(steps[quiet]) + 1
+            onset = (min(earliest, began), began)
+            pattern = self._pattern(readings, start, known)
+        repeats = found.repeats_in(0, n)
+        since = start if episode is not None else 0
+        hits, size = found.repeats_in(since, n), n - since
+        again = found.again_in(0, n)
+        return RowFinding(
+            sample=readings.sample,
+            sampled=n,
+            repeats=repeats,
+            distinct=n - again,
+            rows_read=int(found.read.array[-1]) if len(found.read) else 0,
+            legal=again - repeats,
+            share=hits / size if size else 0.0,
+            interval=wilson(hits, size),
+            natural=natural,
+            natural_source=source,
+            episode=episode,
+            onset=onset,
+            distinct_at_onset=start - found.again_in(0, start),
+            read_at_onset=start,
+            hosts=max(max((s.hosts for s in view.segments), default=0), len(found.hosts)),
+            pattern=pattern,
+            returns=self._all_returns(view, steps, known),
+        )
+
+    def _natural(self, view: RunView, n: int) -> tuple[float, str]:
+        """The share of repeats that is natural, and its source."""
+        return view.limit("repeated_rows", *_background(self._repeats, n))
+
+    def met(self, hashes: NDArray[np.uint64]) -> bool:
+        """Whether one of these was among the readings that were judged last, or stands here twice."""
+        return self._repeats.met(hashes)
+
+    def _pattern(self, readings: RowReadings, start: int, known: int) -> RowPattern:
+        found, n = self._repeats, len(readings.steps)
+        tally = self._tally
+        if tally is None or tally.start != start or tally.end > known:
+            tally = Tally(start, start)
+        self._tally = tally.grown(found, readings, max(max(n - OPEN, 0) // TILE * TILE, tally.end))
+        now, total = self._tally.grown(found, readings, n), n - start
+        repeats = found.repeats_in(start, n)
+        if repeats == 0:
+            return RowPattern(0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, total, 0)
+        lag, times = now.lags.commonest
+        third = max(total // 3, 1)
+        last, early = found.repeats_in(n - third, n), found.repeats_in(start, start + third)
+        return RowPattern(
+            lag=lag,
+            lag_share=times / repeats,
+            same_step=now.same_step / repeats,
+            own_host=now.own_host / repeats,
+            new_share=(total - found.again_in(start, n)) / total,
+            copies=1.0 + repeats / now.hashes,
+            growth=last / third - early / third if total >= 3 else 0.0,
+            readings=total,
+            repeats=repeats,
+        )
+
+    def _all_returns(self, view: RunView, steps: Ints, known: int) -> list[RowReturn]:
+        """What came back behind each trainer start, of all that was read up to it."""
+        starts = sorted({s.start_step for s in view.segments if s.start_step > 0})
+        edges = [*np.searchsorted(steps, np.array(starts, np.int64), side="right").tolist(), len(steps)]
+        before = {key: told for key, told in self._returns.items() if key[2] <= known}
+        self._returns = {}
+        for i, start in enumerate(starts):
+            begin, end = edges[i], min(edges[i + 1], edges[i] + RETURN_READINGS)
+            if begin > 0 and end > begin:
+                key = (start, begin, end)
+                self._returns[key] = before.get(key) or self._one_return(steps, *key)
+        return list(self._returns.values())
+
+    def _one_return(self, steps: Ints, start: int, begin: int, end: int) -> RowReturn:
+        those = self._repeats.of_repeats(begin, end)
+        where, previous = self._repeats.where.array[those], self._repeats.previous.array[those]
+        back = steps[previous] <= start
+        where, lags = where[back], (steps[where] - steps[previous])[back]
+        if len(where) == 0:
+            return RowReturn(start, end - begin, 0, 0, 0, 0)
+        values, counts = np.unique(lags, return_counts=True)
+        lag, hits = int(values[np.argmax(counts)]), int(counts.max())
+        return RowReturn(start, end - begin, len(where), lag, hits, int(steps[where[lags == lag][0]]))
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:
@@ -194,116 +246,21 @@ def evidence(finding: RowFinding | None) -> list[Evidence]:
     ]  # fmt: skip
 
 
-def _legal(view: RunView, readings: RowReadings, steps: Ints, ordinal: Ints) -> Bools:
-    """A row's j-th further reading is planned once j passes over the declared rows have been read; where parts of the
-    mix are upsampled on purpose a pass may hold it `copies` times."""
-    data = view.data
-    if data is None or data.rows <= 0 or len(readings.seen_steps) == 0:
-        return np.zeros(len(steps), bool)
-    read = np.cumsum(readings.seen_rows)
-    at = np.searchsorted(readings.seen_steps, steps, side="right") - 1
-    so_far = np.where(at >= 0, read[np.maximum(at, 0)], 0)
-    return so_far >= ordinal // max(data.copies, 1) * data.rows
-
-
-def _returns(view: RunView, steps: Ints, previous: Ints, repeat: Bools) -> list[RowReturn]:
-    """What came back behind each trainer start, of all that was read up to it."""
-    found: list[RowReturn] = []
-    starts = sorted({s.start_step for s in view.segments if s.start_step > 0})
-    for i, start in enumerate(starts):
-        begin = int(np.searchsorted(steps, start, side="right"))
-        end = int(np.searchsorted(steps, starts[i + 1], side="right")) if i + 1 < len(starts) else len(steps)
-        end = min(end, begin + RETURN_READINGS)
-        if begin == 0 or end <= begin:
-            continue
-        where = begin + np.flatnonzero(repeat[begin:end])
-        where = where[steps[previous[where]] <= start]
-        lag, hits, first = 0, 0, 0
-        if len(where):
-            lags = steps[where] - steps[previous[where]]
-            values, counts = np.unique(lags, return_counts=True)
-            lag, hits = int(values[np.argmax(counts)]), int(counts.max())
-            first = int(steps[where[lags == lag][0]])
-        found.append(RowReturn(start, end - begin, len(where), lag, hits, first))
-    return found
-
-
-def _once_per_window(identity: Ints, repeat: Bools) -> Bools:
-    where = np.flatnonzero(repeat)
-    key = identity[where] * (len(identity) // WINDOW_READINGS + 1) + where // WINDOW_READINGS
-    _, index = np.unique(key, return_index=True)
-    counted = np.zeros(len(identity), bool)
-    counted[where[index]] = True
-    return counted
-
-
-def _background(counted: Bools) -> tuple[float, str]:
+def _background(found: Repeats, n: int) -> tuple[float, str]:
     """The natural share: assumed, or this run's own over its first 20,000 sampled readings, once they are in."""
-    if len(counted) >= BACKGROUND_READINGS:
-        early = int(counted[:BACKGROUND_READINGS].sum())
+    if n >= BACKGROUND_READINGS:
+        upto = int(np.searchsorted(found.where.array, BACKGROUND_READINGS))
+        early = int(np.count_nonzero(found.counted.array[:upto]))
         share = early / BACKGROUND_READINGS
         if early >= BACKGROUND_REPEATS and NATURAL_SHARE < share <= HIGHEST_NATURAL_SHARE:
             return share, f"this run's first {BACKGROUND_READINGS:,} sampled readings"
     return NATURAL_SHARE, "assumed: natural twins in a corpus"
 
 
-def _watch(counted: Bools, repeat: Bools, natural: float) -> Episode | None:
-    """The open episode (indices into the readings) of the highest share that has one; None: none is open.
-
-    Log likelihood ratio of a repeat share against the natural one, reading by reading; a hash that repeats again within
-    its window counts neither way, or a cluster of equal rows would make an alarm, and a third pass an all-clear. What a
-    faster chart has told and closed does not keep a slower one open."""
-    count = counted.astype(np.float64)
-    live = ~(repeat & ~counted)
-    for share in ALTERNATIVES:
-        found = episodes(_evidence_of(share, natural, count) * live, ALARM)
-        if found and found[-1].end is None:
-            return replace(found[-1], onset=_first_repeat(found[-1], _evidence_of(ONSET_SHARE, natural, count) * live))
-        for told in found:
-            live[told.onset : (told.end or 0) + 1] = False
-    return None
-
-
-def _evidence_of(share: float, natural: float, count: Floats) -> Floats:
-    share = max(share, 5.0 * natural)
-    fresh, repeated = float(np.log((1.0 - share) / (1.0 - natural))), float(np.log(share / natural))
-    return fresh + (repeated - fresh) * count
-
-
-def _first_repeat(episode: Episode, increments: Floats) -> int:
-    """Where the excursion began that holds the alarm, as seen by the chart for a share of 1 in 100: a leak that swells
-    into a replay began with its first repeats."""
-    total = np.concatenate(([0.0], np.cumsum(increments[: episode.alarm + 1])))
-    lowest = len(total) - 1 - int(np.argmin(total[::-1]))
-    return min(episode.onset, lowest) if total[-1] - total[lowest] > 0.0 else episode.onset
-
-
-def _pattern(
-    steps: Ints, hosts: Ints, previous: Ints, first: Ints, identity: Ints, repeat: Bools, again: Bools, start: int
-) -> RowPattern:
-    where = start + np.flatnonzero(repeat[start:])
-    total = len(steps) - start
-    if len(where) == 0:
-        return RowPattern(0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, total, 0)
-    lags = steps[where] - steps[previous[where]]
-    values, counts = np.unique(lags, return_counts=True)
-    top = int(np.argmax(counts))
-    same_step = (lags == 0) & (hosts[where] != hosts[previous[where]])
-    third = max(total // 3, 1)
-    last, early = repeat[len(steps) - third :], repeat[start : start + third]
-    return RowPattern(
-        lag=int(values[top]),
-        lag_share=float(counts[top] / len(where)),
-        same_step=float(same_step.mean()),
-        own_host=float((hosts[where] == hosts[first[where]]).mean()),
-        new_share=float((~again[start:]).mean()),
-        copies=1.0 + len(where) / len(np.unique(identity[where])),
-        growth=float(last.mean() - early.mean()) if total >= 3 else 0.0,
-        readings=total,
-        repeats=len(where),
-    )
-
-
-def _host_count(view: RunView, hosts: Ints) -> int:
-    declared = max((s.hosts for s in view.segments), default=0)
-    return max(declared, len(np.unique(hosts)))
+def _last_quiet(found: Repeats, start: int) -> int | None:
+    """The last reading before `start` that is no repeat."""
+    where, legal = found.where.array, found.legal.array
+    place, at = start - 1, int(np.searchsorted(where, start)) - 1
+    while at >= 0 and where[at] == place and not legal[at]:
+        place, at = place - 1, at - 1
+    return place if place >= 0 else None

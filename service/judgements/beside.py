@@ -14,7 +14,7 @@ from service.database.models import ItemResult
 from service.database.models import Segment as SegmentRow
 from service.detect.facts import Happening, HeldoutHits, Items, Knot, Loss, Recipe
 from service.detect.inputs import DeclaredData, RowReadings, Segment, Series
-from service.detect.recipe import ORDER, compare, flat
+from service.detect.recipe import ORDER, compare, flat, of_stage
 from service.fingerprints.repository import FingerprintRepository
 from service.references.description import Description
 from service.runs.repository import RunRepository
@@ -87,7 +87,7 @@ def recipe_of(described: Description, stage: str, curve: Series | None, starts: 
             for step, at in zip(firsts, tokens.tolist(), strict=True)
         ]  # fmt: skip
     return Recipe(
-        entries=flat(described.recipe),
+        entries=of_stage(described.recipe, stage),
         loss=Loss() if loss is None else Loss(loss.definition, loss.unit, loss.z_loss, loss.scored_share),
         sets={h.metric: h.id for h in described.heldout},
         knots=tuple(sorted(knots, key=lambda k: k.tokens)),
@@ -125,9 +125,13 @@ def same_order(recipe: Recipe, config: Mapping[str, Any], data: DeclaredData | N
     return all(e.same != "differs" for e in compare(others, config, declared))
 
 
-def trainer_starts(rows: Iterable[SegmentRow], readings: RowReadings | None) -> list[Segment]:
-    """Live trainer starts. Hosts: the largest of what is declared and what has reported rows."""
-    reported = 0 if readings is None else len(np.unique(readings.hosts))
+def trainer_starts(
+    rows: Iterable[SegmentRow], readings: RowReadings | None, reported: int | None = None
+) -> list[Segment]:
+    """Live trainer starts. Hosts: the largest of what is declared and what has reported rows (`reported` hosts, where
+    that is known already)."""
+    if reported is None:
+        reported = 0 if readings is None else len(np.unique(readings.hosts))
     return [
         Segment(
             row.start_step, row.started_at, max(_declared_hosts(row), reported, 1), row.config, row.versions,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Query
 from sqlalchemy.orm import Session
 
+from service.alerts.repository import AlertRepository
 from service.context import ContextDep
 from service.database.engine import reading
-from service.database.models import Run
+from service.database.models import Run, VerdictRow
 from service.errors import NotFoundError
 from service.judgements.gap import read_gap
 from service.judgements.repository import JudgementRepository
@@ -51,10 +53,13 @@ def list_judgements(context: ContextDep, run_id: UUID) -> JudgementList:
 def read_verdict(context: ContextDep, run_id: UUID) -> RunVerdict:
     """Is this run still the published run, as far as can be told now?"""
     with reading(context.engine) as session:
-        row = JudgementRepository(session).verdict(_run(session, run_id).id)
+        run = _run(session, run_id)
+        row = JudgementRepository(session).verdict(run.id)
         body = row.body if row else {}
+        titles = [alert.title for alert in AlertRepository(session).open_of(run.id)]
         return RunVerdict(
             run=run_id,
+            text=in_one_line(run, row, titles),
             state=row.state if row else None,
             because=body.get("because"),
             reference=body.get("reference"),
@@ -78,6 +83,20 @@ def read_run_gap(
         except UnknownReferenceError as error:
             raise NotFoundError(f"There is no gap: {error}.") from error
         return gap_answer(run_id, metric, gap, reference)
+
+
+def in_one_line(run: Run, row: VerdictRow | None, alerts: Sequence[str]) -> str:
+    """A verdict as a chat shows it: which run, what it is, against what, why, and the open alerts."""
+    name = f"{run.name} ({run.stage})"
+    if row is None:
+        said = f"{name} has not been judged yet."
+    else:
+        against = f" against {row.body.get('reference') or ''} {row.body.get('version') or ''}".rstrip()
+        because = str(row.body.get("because") or "").strip().rstrip(".")
+        said = f"{name}: {row.state}{against}" + (f": {because}." if because else ".")
+    if alerts:
+        said += f" {len(alerts)} open alert{'s' * (len(alerts) > 1)}: {'; '.join(alerts)}."
+    return " ".join(said.split())
 
 
 def _run(session: Session, uuid: UUID) -> Run:

@@ -3,21 +3,68 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import BindParameter, bindparam, func, or_, select
 from sqlalchemy.orm import Session
 
-from service.database.models import Segment
+from service.compare.growing import same_bits
+from service.database.models import Event, Fingerprint, ItemResult, JudgingChange, Run, Segment
 from service.detect.cache import LevelCache
-from service.detect.inputs import RowReadings, Series
+from service.detect.inputs import Deviation, Ints, RowReadings, RuleSetting, Series
+from service.detect.inputs import Segment as Start
+from service.detect.rows import RowWatch
+from service.deviations.repository import DeviationRepository
 from service.fingerprints.growing import GrowingRows
-from service.judgements.beside import Beside, read_beside
+from service.judgements.beside import Beside, read_beside, trainer_starts
+from service.rules.effective import Effective, settings_of
+from service.rules.reading import settings_in_force
 from service.runs.repository import RunRepository
 from service.series.growing import GrowingSeries
 from service.series.lineage import Lineage, lineage
 
 MOST_BYTES = 512 * 1024 * 1024
+
+
+# Statements are built once: building them costs as much as running them.
+_SOME: BindParameter[Sequence[int]] = bindparam("runs", expanding=True)
+_BESIDE = select(  # numbers of which one changes when events, per-item results or hits on held-out text come
+    *(
+        number.where(*of).scalar_subquery()
+        for key, of in (
+            (Event.id, (Event.run_id.in_(_SOME),)),
+            (ItemResult.id, (ItemResult.run_id.in_(_SOME),)),
+            (Fingerprint.id, (Fingerprint.run_id.in_(_SOME), Fingerprint.kind == "heldout_hits")),
+        )
+        for number in (select(func.count(key)), select(func.max(key)))
+    )
+)
+_CHANGE = select(func.max(JudgingChange.id)).where(
+    JudgingChange.project_id == bindparam("project"),
+    or_(JudgingChange.run_id.is_(None), JudgingChange.run_id == bindparam("run")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What people have said of how a run is judged: the newest `change` of it, the settings in force by rule, those of
+    them that change answers, and declared deviations."""
+
+    change: int
+    settings: Mapping[str, Effective]
+    judged: Mapping[str, RuleSetting]
+    deviations: Sequence[Deviation]
+
+
+@dataclass(frozen=True, slots=True)
+class _Starts:
+    hosts: Ints
+    names: set[int]
+    launches: list[Segment]
+    starts: list[Start]
 
 
 @dataclass(slots=True)
@@ -34,8 +81,11 @@ class KeptRuns:
         self._most_bytes = most_bytes
         self._series = GrowingSeries()
         self._rows = GrowingRows()
+        self._windows = GrowingRows("windows")
         self._levels: OrderedDict[int, _Levels] = OrderedDict()
         self._segments: dict[int, tuple[object, list[Segment]]] = {}
+        self._starts: dict[int, _Starts] = {}
+        self._said: dict[int, tuple[int, bool, Said]] = {}
         self._beside: dict[int, tuple[object, Beside]] = {}
         self._weights: dict[int, int] = {}
         self._bytes = 0
@@ -52,6 +102,10 @@ class KeptRuns:
         """The run's row readings."""
         return self._rows.read(session, self._lineage(session, run_id))
 
+    def windows(self, session: Session, run_id: int) -> RowReadings | None:
+        """The run's window readings."""
+        return self._windows.read(session, self._lineage(session, run_id))
+
     def segments(self, session: Session, run_id: int) -> list[Segment]:
         """The run's segments that have live steps, in order of launch."""
         repository = RunRepository(session)
@@ -62,15 +116,54 @@ class KeptRuns:
             self._segments[run_id] = held
         return held[1]
 
+    def starts(self, run_id: int, launches: list[Segment], rows: RowReadings | None) -> list[Start]:
+        """`trainer_starts`: the same list again while nothing of it has changed."""
+        hosts = np.zeros(0, np.int64) if rows is None else rows.hosts
+        held = self._starts.get(run_id)
+        names = set[int]()
+        known = 0
+        if held is not None and same_bits(held.hosts, hosts) == len(held.hosts):
+            names, known = held.names, len(held.hosts)
+        names = names | set(np.unique(hosts[known:]).tolist())
+        if held is not None and held.launches is launches and len(held.names) == len(names):
+            starts = held.starts
+        else:
+            starts = trainer_starts(launches, rows, len(names))
+        self._starts[run_id] = _Starts(hosts, names, launches, starts)
+        return starts
+
+    def said(self, session: Session, run: Run) -> Said:
+        """What people have said of how the run is judged."""
+        newest = session.connection().execute(_CHANGE, {"project": run.project_id, "run": run.id}).scalar() or 0
+        held = self._said.get(run.id)
+        if held is None or held[0] != newest:
+            settings = settings_in_force(session, run)
+            deviations = DeviationRepository(session)
+            ends = any(row.end_at is not None for row in deviations.of_run(run.id))  # such an end is found by its time
+            held = (newest, ends, Said(newest, settings, settings_of(settings), deviations.judged(run)))
+            self._said[run.id] = held
+        elif held[1]:
+            return replace(held[2], deviations=DeviationRepository(session).judged(run))
+        return held[2]
+
     def beside(self, session: Session, run_id: int) -> Beside:
         """What is known of the run beside its series and rows."""
         line = self._lineage(session, run_id)
-        numbers = RunRepository(session).beside_series(line.run_ids)
+        numbers = tuple(session.connection().execute(_BESIDE, {"runs": line.run_ids}).one())
         held = self._beside.get(run_id)
         if held is None or held[0] != (line.segments, numbers):
             held = ((line.segments, numbers), read_beside(session, run_id))
             self._beside[run_id] = held
         return held[1]
+
+    def knows(self, run_id: int) -> bool:
+        """Whether something is kept of a run."""
+        return run_id in self._levels
+
+    def read_before(self, run_id: int, hashes: NDArray[np.uint64]) -> bool:
+        """Whether one of these rows was read before by a run that is kept."""
+        held = self._levels.get(run_id)
+        return held is not None and held.own.kept(RowWatch).met(hashes)
 
     def levels(self, run_id: int, reference: LevelCache) -> LevelCache:
         """What the rules keep of a run beside its reference, of which they keep `reference`."""
@@ -79,7 +172,8 @@ class KeptRuns:
             held = _Levels(reference, reference.of_a_run())
         self._levels[run_id] = held
         # The rules keep about as much as they are given.
-        weighs = 2 * (self._series.nbytes(run_id) + self._rows.nbytes(run_id))
+        rows = self._rows.nbytes(run_id) + self._windows.nbytes(run_id)
+        weighs = 2 * (self._series.nbytes(run_id) + rows)
         self._bytes += weighs - self._weights.get(run_id, 0)
         self._weights[run_id] = weighs
         while len(self._levels) > 1 and self._bytes > self._most_bytes:
@@ -96,5 +190,8 @@ class KeptRuns:
         self._bytes -= self._weights.pop(run_id, 0)
         self._series.forget(run_id)
         self._rows.forget(run_id)
+        self._windows.forget(run_id)
         self._segments.pop(run_id, None)
+        self._starts.pop(run_id, None)
+        self._said.pop(run_id, None)
         self._beside.pop(run_id, None)

@@ -31,9 +31,12 @@ class JudgementList(BaseModel):
 
 
 class RunVerdict(BaseModel):
-    """A run's verdict; `state` is null before the first. `reference` and `version` say what it was reached against."""
+    """A run's verdict; `state` is null before the first. `reference` and `version` say what it was reached against.
+
+    `text` says all of it in one line, for a chat."""
 
     run: UUID
+    text: str
     state: str | None
     because: str | None
     reference: str | None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from service.database.models import Reference, Run
@@ -45,6 +46,15 @@ JUDGED = frozenset(
 )
 SCHEDULE_POINTS = 4_000  # places at which a reference's schedule is worked out
 CACHED_REFERENCES = 8  # stages of references kept in memory; the largest shipped one holds some thousand points
+
+
+# Built once: building it costs as much as running it.
+_NEWEST = (
+    select(Reference.id, Reference.digest)
+    .where(Reference.slug == bindparam("slug"))
+    .order_by(Reference.id.desc())
+    .limit(1)
+)  # fmt: skip
 
 
 class UnknownReferenceError(LookupError):
@@ -90,18 +100,18 @@ class ReferenceCache:
         Raises:
             UnknownReferenceError: there is none with this slug.
         """
-        reference = ReferenceRepository(session).current(slug)
-        if reference is None:
+        newest = session.connection().execute(_NEWEST, {"slug": slug}).first()
+        if newest is None:
             raise UnknownReferenceError(
                 f"no reference named {slug} is installed; `pacenote reference list` shows which are"
             )
-        key = (reference.id, reference.digest, stage)
+        key = (int(newest[0]), str(newest[1]), stage)
         with self._lock:
             held = self._held.get(key)
             if held is not None:
                 self._held.move_to_end(key)
                 return held
-        view = _read_reference(session, reference, stage)
+        view = _read_reference(session, session.get_one(Reference, key[0]), stage)
         with self._lock:
             self._held[key] = view
             while len(self._held) > self._size:
@@ -132,13 +142,20 @@ def build_view(session: Session, run: Run, kept: KeptRuns | None = None, clock: 
     """
     reference = reference_view(session, run)
     if kept is None:
-        rows = FingerprintRepository(session).rows(run.id)
+        rows, windows = (FingerprintRepository(session).rows(run.id, kind) for kind in ("rows", "windows"))
         metrics, launches = _read_series(session, run.id), RunRepository(session).live_segments(run.id)
         beside = read_beside(session, run.id)
     else:
-        rows = kept.rows(session, run.id)
+        rows, windows = kept.rows(session, run.id), kept.windows(session, run.id)
         metrics, launches = kept.series(session, run.id, judged_metrics), kept.segments(session, run.id)
         beside = kept.beside(session, run.id)
+    if kept is None:
+        starts = trainer_starts(launches, rows)
+        settings, deviations = settings_of(settings_in_force(session, run)), DeviationRepository(session).judged(run)
+    else:
+        starts = kept.starts(run.id, launches, rows)
+        said = kept.said(session, run)
+        settings, deviations = said.judged, said.deviations
     configs: list[Mapping[str, Any]] = [launch.config for launch in launches if launch.kind != "evaluator"]
     config: Mapping[str, Any] = configs[-1] if configs else dict[str, Any]()
     data = declared_data(run.data, config)
@@ -146,12 +163,13 @@ def build_view(session: Session, run: Run, kept: KeptRuns | None = None, clock: 
         metrics=metrics,
         reference=reference.metrics,
         tolerances=reference.tolerances,
-        segments=trainer_starts(launches, rows),
+        segments=starts,
         reference_name=reference.slug,
         reference_version=reference.version,
         heldout=reference.heldout,
         siblings=reference.siblings,
         rows=rows,
+        windows=windows,
         data=data,
         tasks=reference.tasks,
         schedule=reference.schedule,
@@ -163,8 +181,8 @@ def build_view(session: Session, run: Run, kept: KeptRuns | None = None, clock: 
         reference_items=reference.items,
         heldout_hits=beside.heldout_hits,
         recipe=reference.recipe,
-        settings=settings_of(settings_in_force(session, run)),
-        deviations=DeviationRepository(session).judged(run),
+        settings=settings,
+        deviations=deviations,
     )
 
 

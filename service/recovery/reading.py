@@ -98,10 +98,10 @@ def position(session: Session, run: Run) -> tuple[Checkpoint, Pace | None]:
 
 
 def _forks(session: Session, run: Run) -> list[ForkAnswer]:
-    rows = session.scalars(select(Run).where(Run.forked_from == run.uuid).order_by(Run.created_at, Run.id))
+    runs = RunRepository(session)
     answers: list[ForkAnswer] = []
-    for fork in rows:
-        row = RunRepository(session).row(fork.uuid)
+    for fork in runs.forks(run.uuid):
+        row = runs.row(fork.uuid)
         assert row is not None
         verdict = row.verdict.state if row.verdict is not None else None
         clean = "cannot tell"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from service.backtests.timeline import Stretch, Timeline, stretches, told
-from service.detect.inputs import RuleSetting
+from service.detect.inputs import RuleSetting, RunView
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,15 @@ def preview(
     timeline: Timeline, tried: Mapping[str, RuleSetting], every: int | None, rules: Sequence[str] | None = None
 ) -> Preview:
     """Judge the same timeline twice. `tried` holds the settings of every rule as they would be, by rule."""
+    return preview_views(timeline, [replace(view, settings=tried) for view in timeline.views], every, rules)
+
+
+def preview_views(
+    timeline: Timeline, tried: list[RunView], every: int | None, rules: Sequence[str] | None = None
+) -> Preview:
+    """The same with the timeline's views as they would be."""
     before = told(timeline, every, rules)
-    changed = replace(timeline, views=[replace(view, settings=tried) for view in timeline.views], looks=[])
+    changed = replace(timeline, views=tried, looks=[])
     after = told(changed, every, rules)
     looks = timeline.looks
     spacing = every or max((b.step - a.step for a, b in pairwise(looks)), default=1)

@@ -101,12 +101,13 @@ def preview_run_rule(context: ContextDep, run_id: UUID, body: TriedSetting) -> P
         rule=rule,
         every=found.every,
         changes=in_words(found),
-        before=[_answer(s) for s in found.before],
-        after=[_answer(s) for s in found.after],
+        before=[answer(s) for s in found.before],
+        after=[answer(s) for s in found.after],
     )
 
 
-def _answer(found: Stretch) -> StretchAnswer:
+def answer(found: Stretch) -> StretchAnswer:
+    """A stretch as the API says it."""
     return StretchAnswer(
         rule=found.rule, from_step=found.from_step, to_step=found.to_step, judgement=to_body(found.first)
     )

@@ -86,6 +86,10 @@ class RunRepository:
         row = self.session.execute(_rows().where(Run.uuid == uuid)).one_or_none()
         return None if row is None else RunRow(*row)
 
+    def forks(self, uuid: UUID) -> list[Run]:
+        """The runs that went out from this one, by when they began."""
+        return list(self.session.scalars(select(Run).where(Run.forked_from == uuid).order_by(Run.created_at, Run.id)))
+
     def page(self, listing: Listing, limit: int = 50) -> tuple[list[RunRow], str | None]:
         """Runs as asked for, and the cursor of the next page: None at the end, so no later page is empty.
 
@@ -159,6 +163,11 @@ class RunRepository:
             )
         ]
         return tuple(int(number) for number in self.session.execute(select(*columns)).one())
+
+    def newest_events(self, run_id: int, limit: int) -> list[Event]:
+        """The last few of what the trainer said beside numbers, the newest first."""
+        found = select(Event).where(Event.run_id == run_id).order_by(Event.at.desc(), Event.id.desc()).limit(limit)
+        return list(self.session.scalars(found))
 
     def events(self, run_id: int, cursor: str | None = None, limit: int = 200) -> tuple[list[Event], str | None]:
         """What the trainer said beside numbers, by step, and the cursor of the next page.

@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from service.broker import Broker
 from service.channels import outbox
-from service.channels.attempt import attempt_at
+from service.channels.attempt import Pictures, attempt_at
 from service.channels.outbox import SCHEDULE, Attempt, Claim
 from service.channels.sending import TIMEOUT, Sender
 from service.channels.vault import Vault, VaultError
@@ -42,6 +42,7 @@ class Deliverer:
         schedule: Sequence[float] = SCHEDULE,
         lease: float = LEASE,
         threads: int = THREADS,
+        pictures: Pictures | None = None,
     ) -> None:
         self._engine = engine
         self._broker = broker
@@ -51,6 +52,7 @@ class Deliverer:
         self._schedule = schedule
         self._lease = lease
         self._limit = threads
+        self._pictures = pictures
         self._claims: queue.SimpleQueue[Claim | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
@@ -118,7 +120,7 @@ class Deliverer:
             vault = self._vault()
         except VaultError as error:
             return Attempt(time.time(), 0.0, error=str(error))
-        return attempt_at(self._sender, vault, claim)
+        return attempt_at(self._sender, vault, claim, self._pictures)
 
 
 def _subject(claim: Claim) -> dict[str, str]:

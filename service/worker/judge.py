@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, Protocol
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, bindparam, select
 from sqlalchemy.orm import Session
 
+from service.alerts.episodes import CLEAR_LEVEL
 from service.alerts.message import RunLabel
 from service.alerts.record import Recorded, RunKey, record
 from service.broker import Broker
@@ -22,22 +25,32 @@ from service.detect.inputs import RunView
 from service.detect.judgement import Judgement
 from service.detect.rules import data_stopped
 from service.judgements.bodies import plain
-from service.judgements.kept import KeptRuns
+from service.judgements.kept import MOST_BYTES, KeptRuns
 from service.judgements.repository import JudgementRepository
 from service.judgements.view import Clock, UnknownReferenceError, build_view, reference_view
 from service.rules.effective import silenced
-from service.rules.reading import settings_in_force
 from service.rules.repository import SettingRepository
 from service.worker.seen import Seen, look
+from service.worker.urgency import Urgency
 
 log = logging.getLogger(__name__)
 
 FIRST_INTERVAL = 0.2  # seconds between two judgements of a run, for its first ones
 INTERVAL = 0.5
 FIRST_COUNT = 20
+ROUND = 0.4  # seconds of judging between two looks at what has come
+TOGETHER = 0.1  # seconds of judging that are written in one transaction
 REST = 3.0  # a run rests this many times as long as judging it took
 LONGEST_BACK_OFF = 300.0
 WATCH_EVERY = 30.0  # seconds between looks for runs that have gone silent under another process
+
+
+_SUBJECT = (
+    select(Run, Project.slug, RunState)
+    .join(Project, Project.id == Run.project_id)
+    .join(RunState, RunState.run_id == Run.id)
+    .where(Run.id == bindparam("run"))
+)
 
 
 class RuleSet(Protocol):
@@ -86,6 +99,7 @@ class _Opinion:
     verdict: Verdict
     seen: Seen
     silenced: Mapping[str, str]
+    done_version: int  # what was judged before
 
 
 class Judge:
@@ -98,6 +112,8 @@ class Judge:
         base_url: str,
         *,
         clear_seconds: float,
+        clear_level: float = CLEAR_LEVEL,
+        most_bytes: int = MOST_BYTES,
         rule_set: RuleSet | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -105,19 +121,29 @@ class Judge:
         self._broker = broker
         self._base_url = base_url
         self._clear_seconds = clear_seconds
+        self._clear_level = clear_level
         self._rules = rule_set or ShippedRules()
         self._clock = clock
         self._paces: dict[int, _Pace] = {}
         self._newest_reference = -1
         self._changes = (-1, -1)
         self._outdated: set[int] = set()
-        self._kept = KeptRuns()
+        self._kept = KeptRuns(most_bytes)
         self._began = clock()
         self._looks: dict[int, float] = {}  # when a run's silence is to be judged, by the clock
         self._watch_at = 0.0
+        self._urgency = Urgency(self._kept.read_before)
+        self._told: dict[int, frozenset[str]] = {}  # by run: the rules that said yes
 
     def judge_due(self) -> float:
         """Judge every run whose turn it is; the seconds until the next turn of one that waits, `inf` if none does."""
+        while (left := self.judge_some()) == 0.0:
+            pass
+        return left
+
+    def judge_some(self) -> float:
+        """Judge every run whose turn it is, and for a moment those that must be read from their start: new data of the
+        others are looked for in between. The seconds until the next turn of a run, 0 where one waits for it now."""
         with reading(self._engine) as session:
             repository = JudgementRepository(session)
             due = [found.run_id for found in repository.due()]
@@ -132,15 +158,42 @@ class Judge:
                 self._outdated |= set(settings.unsettled())
             self._outdated |= set(settings.unmuted(self._clock()))
             idle = self._idle(repository)
-        waiting = float("inf")
-        for run_id in dict.fromkeys([*due, *self._outdated, *idle]):
-            pace = self._paces.setdefault(run_id, _Pace())
-            left = pace.next_at - time.monotonic()
+            urgent = self._urgency.look(session)
+        # By how long they have waited; what is urgent first, and nothing waits for it longer than for half a round.
+        first = [run_id for run_id in due if run_id in urgent]
+        left = self._judge_ready(first, dict.fromkeys([*due, *self._outdated, *idle]))
+        looks = (max(at - self._clock(), 1e-3) for at in self._looks.values())
+        return min([left, *looks])
+
+    def _judge_ready(self, urgent: Iterable[int], run_ids: Iterable[int]) -> float:
+        """`judge_some` of these runs."""
+        waiting, now = float("inf"), time.monotonic()
+        ready: list[int] = []
+        for run_id in run_ids:
+            left = self._paces.setdefault(run_id, _Pace()).next_at - now
             if left <= 0.0:
-                self._judge_paced(run_id, pace)
-                left = max(pace.next_at - time.monotonic(), 0.0) if pace.failures else float("inf")
-            waiting = min(waiting, left)
-        return min([waiting, *(max(at - self._clock(), 0.0) for at in self._looks.values())])
+                ready.append(run_id)
+            else:
+                waiting = min(waiting, left)
+        asked = set(ready)
+        first = [run_id for run_id in urgent if run_id in asked and self._kept.knows(run_id)]
+        known = [run_id for run_id in ready if self._kept.knows(run_id) and run_id not in first]
+        others = [run_id for run_id in ready if not self._kept.knows(run_id)]
+        begun = time.monotonic()
+        more = self._round(first, begun + ROUND / 2.0)
+        more |= self._round(known, begun + ROUND)
+        more |= self._round(others, begun)
+        failed = (self._paces[run_id] for run_id in ready)
+        left = [max(pace.next_at - time.monotonic(), 0.0) for pace in failed if pace.failures]
+        return 0.0 if more else max(min([waiting, *left]), 1e-3)
+
+    def _round(self, run_ids: Sequence[int], deadline: float) -> bool:
+        """Judge runs until the deadline, some at least. Whether any are left."""
+        turns = iter(run_ids)
+        while self._take_turns(turns):
+            if time.monotonic() > deadline:
+                return next(turns, None) is not None
+        return False
 
     def _idle(self, repository: JudgementRepository) -> list[int]:
         """Runs of which nothing new has come, and whose silence is to be judged now."""
@@ -156,32 +209,108 @@ class Judge:
 
     def judge_run(self, run_id: int) -> bool:
         """Judge one run now; False if another process is at it, or was first."""
-        with reading(self._engine) as session:
-            work = JudgementRepository(session).work(run_id)
-        if work is None:
-            with writing(self._engine) as session:
-                JudgementRepository(session).add_work(run_id)
+        return bool(self._judge_together(iter([run_id]), None))
+
+    def _take_turns(self, turns: Iterator[int]) -> bool:
+        """Judge the next runs and write what they come to in one transaction; False where there are none left."""
+        tried: list[int] = []
+
+        def noted() -> Iterator[int]:
+            for run_id in turns:
+                tried.append(run_id)
+                yield run_id
+
+        try:
+            self._judge_together(noted(), self._paces)
+        except Exception:
+            if len(tried) == 1:
+                self._failed(tried[0])
+            else:  # one of them is at fault: the others must not suffer
+                for run_id in tried:
+                    self._judge_paced(run_id)
+        return bool(tried)
+
+    def _judge_together(self, run_ids: Iterator[int], paces: Mapping[int, _Pace] | None) -> list[_Opinion]:
+        """Judge runs one after another until TOGETHER seconds have passed or one has something new to tell, and write
+        that in one transaction. With `paces` one that cannot be judged is passed over. Returns what was written."""
+        first = next(run_ids, None)
+        if first is None:
+            return []
+        run_ids, deadline = chain([first], run_ids), time.monotonic() + TOGETHER
+        judged: list[_Opinion] = []
+        written: list[tuple[_Opinion, list[Recorded], bool]] = []
         if self._engine.dialect.name == "postgresql":
-            # The lock is held while judging, so that two processes do not do the same work.
+            # The locks are held while judging, so that two processes do not do the same work.
             with writing(self._engine) as session:
-                locked = JudgementRepository(session).lock_work(run_id)
-                if locked is None:
-                    return False
-                opinion = self._judge(run_id)
-                recorded, changed = self._store(session, locked, opinion)
+                for run_id in run_ids:
+                    work = self._locked(session, run_id)
+                    opinion = None if work is None else self._opinion(run_id, paces)
+                    if work is None or opinion is None:
+                        continue
+                    written.append((opinion, *self._store(session, work, opinion)))
+                    if time.monotonic() > deadline or self._is_news(opinion):
+                        break
         else:
-            # There is one lock for all writers: judge first, then write if nobody else has meanwhile.
-            done_version = work.done_version if work else 0
+            # There is one lock for all writers: judge first, then write where nobody else has meanwhile.
+            for run_id in run_ids:
+                opinion = self._opinion(run_id, paces)
+                if opinion is None:
+                    continue
+                judged.append(opinion)
+                if time.monotonic() > deadline or self._is_news(opinion):
+                    break
+            if judged:
+                with writing(self._engine) as session:
+                    for opinion in judged:
+                        work = self._locked(session, opinion.run.run_id)
+                        if work is not None and work.done_version == opinion.done_version:
+                            written.append((opinion, *self._store(session, work, opinion)))
+        for opinion, recorded, changed in written:
+            run_id = opinion.run.run_id
+            self._outdated.discard(run_id)
+            self._urgency.judged([run_id])
+            self._told[run_id] = _told(opinion)
+            self._look_again(run_id, opinion)
+            self._publish(opinion, recorded, changed)
+        return [opinion for opinion, _, _ in written]
+
+    def _locked(self, session: Session, run_id: int) -> RunWork | None:
+        repository = JudgementRepository(session)
+        locked = repository.lock_work(run_id)
+        if locked is None and repository.work(run_id) is None:
+            with writing(self._engine) if self._engine.dialect.name == "postgresql" else nullcontext(session) as own:
+                JudgementRepository(own).add_work(run_id)
+            locked = repository.lock_work(run_id)
+        return locked
+
+    def _opinion(self, run_id: int, paces: Mapping[int, _Pace] | None) -> _Opinion | None:
+        """What is said of a run now; None where that fails and the run has a pace."""
+        if paces is None:
+            return self._judge(run_id)
+        began = time.monotonic()
+        try:
             opinion = self._judge(run_id)
-            with writing(self._engine) as session:
-                locked = JudgementRepository(session).lock_work(run_id)
-                if locked is None or locked.done_version != done_version:
-                    return False
-                recorded, changed = self._store(session, locked, opinion)
-        self._outdated.discard(run_id)
-        self._look_again(run_id, opinion)
-        self._publish(opinion, recorded, changed)
-        return True
+        except Exception:
+            self._failed(run_id)
+            return None
+        pace = paces[run_id]
+        pace.failures, pace.count = 0, pace.count + 1
+        ended = time.monotonic()
+        rest = FIRST_INTERVAL if pace.count <= FIRST_COUNT else INTERVAL
+        pace.next_at = max(began + rest, ended + REST * (ended - began))
+        return opinion
+
+    def _failed(self, run_id: int) -> None:
+        """Called where an error is handled: note it, and let the run rest the longer the more often it failed."""
+        pace = self._paces[run_id]
+        pace.failures += 1
+        rest = min(2.0**pace.failures, LONGEST_BACK_OFF)
+        log.exception("judging run %d failed %d times in a row; next try in %.0f s", run_id, pace.failures, rest)
+        pace.next_at = time.monotonic() + rest
+
+    def _is_news(self, opinion: _Opinion) -> bool:
+        """Whether a rule says yes that did not when this process last said something of the run."""
+        return not _told(opinion) <= self._told.get(opinion.run.run_id, frozenset())
 
     def _look_again(self, run_id: int, opinion: _Opinion) -> None:
         self._looks.pop(run_id, None)
@@ -190,28 +319,18 @@ class Judge:
             if left is not None:
                 self._looks[run_id] = self._clock() + left
 
-    def _judge_paced(self, run_id: int, pace: _Pace) -> None:
-        began = time.monotonic()
+    def _judge_paced(self, run_id: int) -> None:
         try:
-            self.judge_run(run_id)
+            self._judge_together(iter([run_id]), self._paces)
         except Exception:
-            pace.failures += 1
-            rest = min(2.0**pace.failures, LONGEST_BACK_OFF)
-            log.exception("judging run %d failed %d times in a row; next try in %.0f s", run_id, pace.failures, rest)
-        else:
-            pace.failures = 0
-            pace.count += 1
-            rest = FIRST_INTERVAL if pace.count <= FIRST_COUNT else INTERVAL
-        ended = time.monotonic()
-        pace.next_at = max(began + rest, ended + REST * (ended - began))
+            self._failed(run_id)
 
     def _judge(self, run_id: int) -> _Opinion:
         with reading(self._engine) as session:
-            run = session.get_one(Run, run_id)
-            project = session.get_one(Project, run.project_id)
-            state = session.get_one(RunState, run_id)
-            seen = look(session, run)
-            silent = silenced(settings_in_force(session, run), self._clock())
+            run, project, state = session.execute(_SUBJECT, {"run": run_id}).one()
+            said = self._kept.said(session, run)
+            seen = look(session, run, said.change)
+            silent = silenced(said.settings, self._clock())
             slug, version = run.reference or "", ""
             try:
                 reference = reference_view(session, run)
@@ -221,9 +340,9 @@ class Judge:
             except UnknownReferenceError as error:
                 judgements = _cannot_tell(self._rules.families, state.last_step or 0, str(error))
         verdict = self._rules.verdict(judgements, slug, version)
-        label = RunLabel(run.uuid, run.name, run.stage, project.slug, slug, version)
+        label = RunLabel(run.uuid, run.name, run.stage, project, slug, version)
         key = RunKey(run.id, run.project_id, label)
-        return _Opinion(state.data_version, key, judgements, verdict, seen, silent)
+        return _Opinion(state.data_version, key, judgements, verdict, seen, silent, seen.done_version)
 
     def _store(self, session: Session, work: RunWork, opinion: _Opinion) -> tuple[list[Recorded], bool]:
         now = self._clock()
@@ -239,6 +358,7 @@ class Judge:
             families,
             now=now,
             clear_seconds=self._clear_seconds,
+            clear_level=self._clear_level,
             base_url=self._base_url,
             silenced=opinion.silenced,
             rewound=opinion.seen.rewound,
@@ -254,6 +374,10 @@ class Judge:
         for change in recorded:
             body = {"alert": str(change.alert), "family": change.family, "change": change.kind, "state": change.state}
             self._broker.publish("alert", {**subject, **body})
+
+
+def _told(opinion: _Opinion) -> frozenset[str]:
+    return frozenset(judgement.rule for judgement in opinion.judgements if judgement.state == "yes")
 
 
 def _cannot_tell(families: Mapping[str, str], step: int, why: str) -> list[Judgement]:

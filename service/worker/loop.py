@@ -16,6 +16,8 @@ from sqlalchemy import and_, func, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
+from service.alerts.due import act_on_time
+from service.alerts.pictures import Pictures
 from service.channels.sending import Sender
 from service.channels.vault import vault_of
 from service.context import Context
@@ -34,22 +36,31 @@ REST_AFTER_ERROR = 2.0
 
 
 class Worker:
-    """Three threads; `stop` ends them within two seconds and leaves nothing half done."""
+    """Four threads; `stop` ends them within two seconds and leaves nothing half done."""
 
     def __init__(self, context: Context) -> None:
         settings, engine, broker = context.settings, context.engine, context.broker
         self._broker = broker
-        self._judge = Judge(engine, broker, settings.base_url, clear_seconds=settings.alert_clear_seconds)
+        self._judge = Judge(
+            engine,
+            broker,
+            settings.base_url,
+            clear_seconds=settings.alert_clear_seconds,
+            clear_level=settings.alert_clear_level,
+            most_bytes=settings.judging_memory_mib * 2**20,
+        )
         self._deliverer = Deliverer(
             engine,
             broker,
             Sender(allow_private=settings.allow_private_channels),
             lambda: vault_of(settings),
             on_free=lambda: self._deliver.wake(),
+            pictures=Pictures(engine, lambda: vault_of(settings), settings.base_url, links=settings.picture_links),
         )
         self._seal = _Task("seal", lambda: _seal(context))
-        self._judging = _Task("judge", lambda: min(self._judge.judge_due(), LOOK_EVERY), pause=GATHER)
+        self._judging = _Task("judge", lambda: min(self._judge.judge_some(), LOOK_EVERY), pause=GATHER)
         self._deliver = _Task("deliver", lambda: 0.0 if self._deliverer.deliver_due() else LOOK_EVERY)
+        self._time = _Task("alert clock", lambda: _pass_time(context))
         self._tasks = {"points": [self._judging], "settings": [self._judging], "alert": [self._deliver]}
         self._listener: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -61,14 +72,14 @@ class Worker:
         self._listener = threading.Thread(target=self._listen, args=(ready,), name="worker-listen", daemon=True)
         self._listener.start()
         ready.wait()
-        for task in (self._seal, self._judging, self._deliver):
+        for task in (self._seal, self._judging, self._deliver, self._time):
             task.start()
 
     def stop(self) -> None:
         """End. A judgement in progress is finished; a message in progress is broken off and sent again later."""
         if self._loop is not None and self._listening is not None:
             self._loop.call_soon_threadsafe(self._listening.cancel)
-        tasks = (self._seal, self._judging, self._deliver)
+        tasks = (self._seal, self._judging, self._deliver, self._time)
         for task in tasks:
             task.ask_to_stop()
         self._deliverer.stop()
@@ -117,7 +128,8 @@ class _Task:
             self._thread.join(timeout)
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._pause):
+        rest = self._pause
+        while not self._stopping.wait(self._pause if rest > 0 else 0.0):
             self._awake.clear()
             try:
                 rest = self._work()
@@ -135,6 +147,11 @@ class _Task:
 def _seal(context: Context) -> float:
     seal_due(context.engine)
     return SEAL_EVERY
+
+
+def _pass_time(context: Context) -> float:
+    act_on_time(context.engine, context.broker, context.settings.base_url, time.time())
+    return LOOK_EVERY
 
 
 def lag(session: Session, now: float | None = None) -> float:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from service.database.models import JudgementRow, Run, Segment
 from service.judgements.repository import JudgementRepository
-from service.rules.repository import Scope, SettingRepository
 from service.runs.repository import RunRepository
 from service.series.live import AWAITED
+
+_SEGMENT = select(func.max(Segment.id)).where(Segment.run_id == bindparam("run"), Segment.kind != AWAITED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +23,16 @@ class Seen:
     segment: int
     change: int
     rewound: str | None
+    done_version: int = 0  # of the data that the run's last judgement saw
 
 
-def look(session: Session, run: Run) -> Seen:
-    """What is there now, beside what the run's last judgement saw."""
-    newest = session.scalar(select(func.max(Segment.id)).where(Segment.run_id == run.id, Segment.kind != AWAITED)) or 0
-    change = SettingRepository(session).newest_of(Scope(run.project_id, run.id))
+def look(session: Session, run: Run, change: int) -> Seen:
+    """What is there now, beside what the run's last judgement saw. `change`: the newest change of how it is judged."""
+    newest = session.connection().execute(_SEGMENT, {"run": run.id}).scalar() or 0
     work = JudgementRepository(session).work(run.id)
     before = work.done_segment if work is not None else None
     rewound = _rewound(session, run.id, before) if before is not None and newest > before else None
-    return Seen(newest, change, rewound)
+    return Seen(newest, change, rewound, 0 if work is None else work.done_version)
 
 
 def _rewound(session: Session, run_id: int, before: int) -> str | None:

@@ -5,15 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from service.detect import annealing
+from benchmarks.detect_scenes import AT, STEPS, annealed, cosine
+from service.detect import annealing, causes, drift_causes
 from service.detect.changes import between, differences
 from service.detect.engine import evaluate
 from service.detect.facts import Happening, Knot, Recipe
+from service.detect.findings import Findings
 from service.detect.inputs import DeclaredData, Segment, Series
-from service.detect.judgement import Judgement
+from service.detect.judgement import Evidence, Judgement
 from service.detect.replay import prefix
+from service.detect.rules import schedule_mismatch
 
-from .scenarios import HELD, TOKENS_PER_STEP, TRAIN, judged, pair, readings, series, step_change
+from .scenarios import HELD, TOKENS_PER_STEP, TRAIN, judged, pair, pool_loader, readings, series, step_change
 
 
 def of(view, rule: str) -> Judgement:
@@ -211,3 +214,50 @@ def test_prefixes_keep_what_had_happened_by_then():
     cut = prefix(replace(pair(1, steps=1_000), happenings=told, eval_sets={HELD: [(500, "a"), (800, "b")]}), 600)
     assert [h.text for h in cut.happenings] == ["early"]
     assert cut.eval_sets == {HELD: [(500, "a")]}
+
+
+@pytest.mark.parametrize(
+    ("made", "gap", "weight"),
+    [
+        (0.020, 0.030, "likely"),  # two thirds of it
+        (0.012, 0.026, "likely"),  # less than half, and the rest is within the tolerance
+        (0.012, 0.030, "possible"),  # less than half, and the rest is not
+        (0.003, 0.016, "possible"),  # a rest within the tolerance, but hardly a part
+        (-0.010, 0.016, "possible"),  # it should lie below
+        (None, 0.016, "likely"),  # the law says nothing
+    ],
+)
+def test_a_learning_rate_is_likely_where_it_makes_half_of_the_gap_or_leaves_what_healthy_runs_show(
+    made, gap, weight, monkeypatch
+):
+    evidence = [] if made is None else [Evidence(schedule_mismatch.MADE, made, "nats", "by the law")]
+    said = Judgement("schedule_mismatch", "yes", 1_000, "The learning rate is off.", evidence=evidence)
+    monkeypatch.setattr(schedule_mismatch, "judge", lambda findings: said)
+    found = drift_causes.of_higher_heldout(Findings(pair(1, steps=1_000)), gap, 0.015)
+    assert found.weight == weight
+
+
+@pytest.mark.parametrize("factor", [1.4, 1.7, 2.0])
+def test_the_law_is_not_bent_by_the_first_steps_that_do_not_follow_it(factor):
+    """The first steps count from another place, as after a warm-up: with them in the fit, a third is missed."""
+    base, own = cosine(STEPS), cosine(factor * STEPS)
+    rate = Series(AT, AT * 1.0, base)
+    law = annealing.fit(AT[::20].astype(float), annealed(base)[::20], rate)
+    found = annealing.explained(law, rate, Series(AT, AT * 1.0, own))
+    true = annealed(own)[-1] - annealed(base)[-1]
+    assert found.gap == pytest.approx(true, rel=0.25)
+
+
+@pytest.mark.parametrize(("new_share", "weight"), [(0.0, "shown"), (0.05, "shown"), (0.06, "likely"), (0.4, "likely")])
+def test_a_pool_that_is_not_used_up_is_no_double_shard_beyond_doubt(new_share, weight):
+    """The repeats fit a share of a share; rows that are still new leave a doubt."""
+    findings = Findings(sharded(pool_loader(16_000, 4, 8, 2_000, 3, double=True)))
+    assert findings.rows is not None
+    findings.__dict__["rows"] = replace(findings.rows, pattern=replace(findings.rows.pattern, new_share=new_share))
+    cause = next(c for c in causes.of_repeated_rows(findings) if c.name.startswith("double shard"))
+    assert cause.weight == weight
+
+
+def sharded(rows: np.ndarray):
+    view = pair(1, steps=2_000)
+    return replace(view, segments=[Segment(0, 0.0, 4)], rows=readings(rows), data=DeclaredData(16_000))

@@ -12,6 +12,7 @@ from service.detect.replay import prefix
 
 from .scenarios import HELD, TRAIN, judged, lab, pair, ramp, step_change
 
+RATE = "optim/learning_rate"
 ASKED = ("heldout_regression", "improvement", "evaluation_changed", "train_only_drift")
 
 
@@ -134,3 +135,43 @@ def test_a_declared_heldout_tolerance_is_used_with_its_source():
     wide = replace(view, tolerances={**view.tolerances, HELD: Tolerance(0.1, "three reruns", 3, 0.01)})
     found = said(wide)["heldout_regression"]
     assert (found.state, found.limit, found.limit_source) == ("no", 0.1, "three reruns")
+
+
+def test_a_gain_shows_in_heldout_before_the_train_gap_leaves_what_healthy_runs_do():
+    # The train tolerance is four times as wide: a gap of -0.055 is no drift, and the held-out one a gain all the same.
+    wide = {TRAIN: Tolerance(0.06, "assumed", 0, 0.0255), HELD: Tolerance(0.005, "assumed", 0, 0.002)}
+    view = replace(pair(21, train=step_change(0, -0.055), heldout=step_change(0, -0.04)), tolerances=wide)
+    found = said(view)
+    assert judged(view, "train_drift")["train_drift"].state == "no"
+    assert found["improvement"].state == "yes"
+    assert (found["improvement"].value, found["improvement"].limit) == (pytest.approx(-0.04, abs=0.005), 0.005)
+    alone = said(replace(pair(21, heldout=step_change(0, -0.04)), tolerances=wide))
+    assert alone["improvement"].state == "no"
+
+
+def test_a_gain_from_the_first_steps_on_is_no_memorization():
+    """The early gap is larger than the lasting one, as where a run learns faster at first: what lies before is none."""
+    early = lambda s: -0.05 - 0.1 * np.exp(-s / 800.0)  # noqa: E731
+    found = said(pair(22, train=early, heldout=early, every=250))
+    assert found["train_only_drift"].state == "no"
+    assert found["improvement"].state == "yes"
+
+
+def test_heldout_that_rises_at_once_and_alone_is_not_called_a_regression_before_three_evaluations():
+    view = pair(23, heldout=step_change(20_000, 0.05), every=500)
+    states = {s: said(prefix(view, s))["heldout_regression"].state for s in range(20_000, 23_001, 500)}
+    assert set(states.values()) <= {"no", "cannot tell"}
+    together = pair(23, train=step_change(20_000, 0.05), heldout=step_change(20_000, 0.05), every=500)
+    assert said(prefix(together, 22_000))["heldout_regression"].state == "yes"
+
+
+def test_a_higher_heldout_loss_that_another_learning_rate_makes_names_it():
+    """The rate stays high, by the annealing law both losses lie above, and the train gap is within its tolerance."""
+    view = pair(24, heldout=step_change(20_000, 0.03))
+    at = view.metrics[TRAIN]
+    view = replace(view, metrics={**view.metrics, RATE: Series(at.steps, at.tokens, np.full(len(at), 3e-4))})
+    falls = Series(at.steps, at.tokens, 3e-4 * (1.0 - 0.9 * at.steps / at.steps[-1]))
+    found = said(replace(view, reference={**view.reference, RATE: falls}))["heldout_regression"]
+    assert found.state in ("yes", "cannot tell")
+    same = said(replace(view, reference={**view.reference, RATE: view.metrics[RATE]}))["heldout_regression"]
+    assert "another learning rate" not in [c.name for c in same.causes]

@@ -1,6 +1,8 @@
 """Rules definition, recipe and initial_parity: what a verdict `matching` rests on."""
 
+import tomllib
 from dataclasses import replace
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from service.detect.engine import evaluate, verdict
 from service.detect.facts import Loss, Recipe
 from service.detect.inputs import DeclaredData, Deviation, RunView, Segment, Tolerance
 from service.detect.judgement import Judgement
-from service.detect.recipe import compare
+from service.detect.recipe import compare, of_stage
 
 from .scenarios import HELD, TOKENS_PER_STEP, TRAIN, curve, judged, pair, series
 
@@ -189,3 +191,65 @@ def test_equal_losses_of_equal_batches_prove_the_definition_and_a_run_can_match(
     quiet = [replace(j, state="no") if j.state == "cannot tell" else j for j in said_all]
     assert verdict(quiet).state == "matching"
     assert verdict(said_all).state in ("consistent", "not enough data")
+
+
+SPELLINGS = {
+    "OLMo-core": {
+        "model": {"d_model": 4096, "n_layers": 32, "vocab_size": 100352, "block": {
+            "sequence_mixer": {"n_heads": 32, "n_kv_heads": 32, "rope": {"theta": 500_000}},
+            "feed_forward": {"hidden_size": 11008}, "layer_norm": {"eps": 1e-6}}},
+        "train_module": {
+            "max_sequence_length": 8192, "max_grad_norm": 1.0, "z_loss_multiplier": 1e-5,
+            "optim": {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "sigma_factor": 6},
+            "scheduler": {"warmup": 2000, "alpha_f": 0.1}},
+    },
+    "MaxText": {
+        "base_emb_dim": 4096, "base_num_decoder_layers": 32, "vocab_size": 100352, "base_num_query_heads": 32,
+        "base_num_kv_heads": 32, "rope_max_timescale": 500_000, "base_mlp_dim": 11008,
+        "normalization_layer_epsilon": 1e-6, "max_target_length": 8192, "gradient_clipping_threshold": 1.0,
+        "z_loss_multiplier": 1e-5, "learning_rate": 3e-4, "adam_b1": 0.9, "adam_b2": 0.95, "adam_eps": 1e-8,
+        "adam_weight_decay": 0.1, "skip_step_scaling_factor": 6.0, "learning_rate_final_fraction": 0.1,
+        "use_qk_norm": True, "sliding_window_size": 4096,
+    },
+    "Levanter": {
+        "model": {"hidden_dim": 4096, "num_layers": 32, "num_heads": 32, "num_kv_heads": 32, "intermediate_dim": 11008,
+                  "layer_norm_epsilon": 1e-6, "rope": {"theta": 500_000}, "max_seq_len": 8192},
+        "optimizer": {"learning_rate": 3e-4, "weight_decay": 0.1, "beta1": 0.9, "beta2": 0.95, "epsilon": 1e-8,
+                      "max_grad_norm": 1.0, "warmup": 2000, "min_lr_ratio": 0.1},
+    },
+}  # fmt: skip
+
+
+def shipped_recipe(stage: str = "stage1") -> dict:
+    text = (resources.files("service.references.bundles") / "olmo3-7b" / "reference.toml").read_text("utf-8")
+    return of_stage(tomllib.loads(text)["recipe"], stage)
+
+
+@pytest.mark.parametrize(("trainer", "least"), [("OLMo-core", 18), ("MaxText", 20), ("Levanter", 16)])
+def test_the_shipped_recipe_is_found_in_each_trainers_spelling(trainer, least):
+    entries = compare(shipped_recipe(), SPELLINGS[trainer], {"data.tokens_per_step": 4_194_304})
+    assert [e for e in entries if e.same == "differs"] == []
+    assert sum(e.same == "same" for e in entries) >= least
+
+
+def test_another_beta_and_filter_are_named_and_the_rest_is_said_to_be_unknown():
+    config = {**SPELLINGS["MaxText"], "adam_b2": 0.98, "olmo_apply_ngram_filter": True}
+    found = said("recipe", view(config, Recipe(shipped_recipe(), Loss(WORDS))))
+    assert found.state == "yes"
+    assert {"optimizer.b2 is 0.98, the reference's 0.95", "data.ngram_filter is True, the reference's False"} <= {
+        c.because for c in found.causes
+    }
+    assert "model.window_pattern" in next(str(e.why) for e in found.evidence if e.name == "entries not known")
+
+
+def test_a_stage_has_its_own_batch_and_schedule():
+    first, second = shipped_recipe(), shipped_recipe("stage2")
+    assert (first["data.tokens_per_step"], second["data.tokens_per_step"]) == (4_194_304, 2_097_152)
+    assert second["schedule.warmup"] == 0
+    assert first["optimizer.b1"] == second["optimizer.b1"] == 0.9
+
+
+def test_the_tokens_of_a_step_are_the_runs_own_count():
+    right = said("recipe", view({}, Recipe({"data.tokens_per_step": round(TOKENS_PER_STEP)}, Loss(WORDS))))
+    wrong = said("recipe", view({}, Recipe({"data.tokens_per_step": 2 * round(TOKENS_PER_STEP)}, Loss(WORDS))))
+    assert (right.state, wrong.state) == ("no", "yes")

@@ -211,3 +211,32 @@ def test_without_a_rate_on_either_side_it_cannot_tell():
     assert said(replace(both, reference={}, schedule=None), "schedule_mismatch").state == "cannot tell"
     bare = replace(both, metrics={TRAIN: both.metrics[TRAIN], HELD: both.metrics[HELD]})
     assert "the run sends no learning rate" in said(bare, "schedule_mismatch").summary
+
+
+def risen(n: int, by: float, noise: float, every: int = 1, back: bool = False) -> RunView:
+    """A loss that falls, and is `by` nats higher from three quarters on (back again for the last tenth)."""
+    steps = np.arange(1, n + 1) * every
+    values = curve(steps) + np.random.default_rng(5).normal(0.0, noise, n)
+    values[3 * n // 4 : 9 * n // 10 if back else n] += by
+    return RunView({TRAIN: series(steps, values)}, {}, {}, [Segment(0, 0.0, 1)])
+
+
+@pytest.mark.parametrize(("n", "every"), [(20, 200), (39, 200), (5_000, 1)])
+def test_a_loss_that_rose_for_good_is_told_for_as_long_as_it_stays(n, every):
+    found = said(risen(n, 2.0, 0.03, every), "loss_spike")
+    assert found.state == "yes"
+    assert found.value == pytest.approx(2.0, abs=0.25)
+    assert "stays there" in found.summary
+    low, high = found.since_step
+    assert low <= (3 * n // 4 + 1) * every <= high + 4 * every
+    assert said(risen(n, 0.0, 0.03, every), "loss_spike").state != "yes"
+    assert said(risen(n, 2.0, 0.03, every, back=True), "loss_spike").state != "yes" or n == 5_000
+
+
+@pytest.mark.parametrize("by", [0.15, 0.24])
+def test_a_rise_that_stages_and_schedules_make_is_none(by):
+    assert "stays there" not in said(risen(5_000, by, 0.02), "loss_spike").summary
+
+
+def test_a_rise_within_a_noisy_loss_is_none():
+    assert "stays there" not in said(risen(5_000, 0.5, 0.15), "loss_spike").summary

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine, select
@@ -13,9 +14,13 @@ from sqlalchemy import Engine, select
 from service.database.engine import reading
 from service.database.models import Run
 from service.detect.cache import LevelCache
+from service.detect.engine import evaluate
+from service.detect.inputs import RunView
+from service.detect.judgement import Judgement
 from service.judgements.kept import KeptRuns
+from service.judgements.view import judged_metrics
 from service.settings import Settings
-from tests.ingest.store_client import Store, create_store
+from tests.ingest.store_client import Store, create_store, wire
 
 
 @pytest.fixture
@@ -54,3 +59,30 @@ def test_the_runs_that_were_judged_longest_ago_are_forgotten_first(store: Store,
         assert own is not levels.get(name)  # both do not fit: it was made anew
         assert own.levels is reference.levels
         levels[name] = own
+
+
+def test_a_run_that_was_forgotten_is_judged_the_same(store: Store, engine: Engine) -> None:
+    reference, small, large = LevelCache(), KeptRuns(most_bytes=3_000), KeptRuns()
+    segments = {name: store.start(name) for name in ("a", "b")}
+    rng = np.random.default_rng(0)
+    known: list[bool] = []
+    for turn in range(4):
+        for name, segment in segments.items():
+            steps = list(range(turn * 60 + 1, turn * 60 + 61))
+            losses = rng.normal(3.0, 0.1, 60).tolist()
+            losses[7] = float("nan") if name == "b" and turn == 1 else losses[7]
+            store.batch(segment, steps, {"train/ce_loss": wire(losses)})
+            run_id = key_of(engine, store, name)
+            known.append(small.knows(run_id))
+            said = [judged(engine, run_id, kept, reference) for kept in (small, large, KeptRuns())]
+            assert repr(said[0]) == repr(said[1]) == repr(said[2])
+    assert known == [False] * 8  # the other one always takes its place
+
+
+def judged(engine: Engine, run_id: int, kept: KeptRuns, reference: LevelCache) -> list[Judgement]:
+    with reading(engine) as session:
+        rows, launches = kept.rows(session, run_id), kept.segments(session, run_id)
+        view = RunView(
+            kept.series(session, run_id, judged_metrics), {}, {}, kept.starts(run_id, launches, rows), rows=rows
+        )
+        return evaluate(view, kept.levels(run_id, reference))

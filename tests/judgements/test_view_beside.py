@@ -79,7 +79,7 @@ def test_what_is_superseded_is_left_out_and_what_comes_later_is_seen(world: Judg
     ]  # fmt: skip
     assert view.heldout_hits is not None
     found = view.heldout_hits["lab"]
-    assert (found.steps.tolist(), found.hashes.tolist(), found.sample) == ([6], [7], 16)
+    assert (found.steps.tolist(), found.hashes.tolist(), found.sample, found.rate) == ([6], [7], 1, 16)
     assert (found.seen_steps.tolist(), found.seen_rows.tolist()) == (list(range(1, 7)), [8] * 6)
     with writing(world.engine) as session:
         world.segment(session, run, 25, config={"lr": 2}, versions={"commit": "b"}, topology={"hosts": 4})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from statistics import NormalDist
 
 import numpy as np
@@ -87,10 +87,20 @@ def checkpoints(findings: Findings, tasks: list[str]) -> tuple[list[Checkpoint],
     found: list[Checkpoint] = []
     columns = [_beside(run, view.reference[_metric(t)], steps) for run, t in zip(runs, tasks, strict=True)]
     deviations = mean_budgets(view.deviations, [_metric(t) for t in tasks])
+    known = findings.cache.unchanged(
+        (RULE, bool(deviations)), (tuple(tasks), tuple(view.deviations), declared, view.reference, view.items,
+                                   view.reference_items, view.tasks),
+        lambda: dict[int, tuple[bytes, Checkpoint]](),
+    )  # fmt: skip
+    placed = np.concatenate([np.stack(column) for column in columns])  # the runs' and the references', by turns
     for i, step in enumerate(steps.tolist()):
-        own = np.array([column[0][i] for column in columns])
-        base = np.array([column[1][i] for column in columns])
+        own, base = placed[::2, i], placed[1::2, i]
         if not np.isfinite(base).all():
+            continue
+        tokens = float(runs[0].tokens[np.searchsorted(runs[0].steps, step)])
+        rests_on = np.append(own, tokens).tobytes()
+        if step in known and known[step][0] == rests_on:
+            found.append(known[step][1])
             continue
         items = np.array([max(view.tasks.get(t, 0), 1) for t in tasks], np.float64)
         pooled = np.clip((own + base) / 2.0, 1.0 / (items + 2.0), 1.0 - 1.0 / (items + 2.0))
@@ -100,7 +110,6 @@ def checkpoints(findings: Findings, tasks: list[str]) -> tuple[list[Checkpoint],
             # Measured on reruns over the same items: the items' own share of the error is not in the difference.
             mean_se = declared.noise_sd
             se = np.minimum(se, declared.noise_sd * np.sqrt(len(tasks)) * 1.5)
-        tokens = float(runs[0].tokens[np.searchsorted(runs[0].steps, step)])
         at: tuple[Ints, Ints, Floats] = (np.array([step]), np.array([step]), np.array([tokens]))
         difference = own - base
         pairs = tuple(_paired(view, task, int(step), tokens) for task in tasks)
@@ -118,6 +127,7 @@ def checkpoints(findings: Findings, tasks: list[str]) -> tuple[list[Checkpoint],
         allowed = allowance(deviations, MACRO, *at)
         mean = mean if allowed is None else allowed.unexplained(mean)
         found.append(Checkpoint(int(step), tokens, difference, se, float(mean[0]), mean_se, pairs))
+        known[step] = (rests_on, found[-1])
     if declared is not None and declared.value > 0.0:
         return found, declared.value, declared.source
     return (
@@ -148,11 +158,16 @@ def _outside(point: Checkpoint, number: int, tasks: int, tolerance: float, singl
 
     The level is shared out over checkpoints as 6 / (pi² c²), so that it holds for any number of them, and over the
     mean and the tasks alike (Bonferroni)."""
-    share = LEVEL * 6.0 / (np.pi**2 * (number + 1.0) ** 2) / (tasks + 1)
-    z = NormalDist().inv_cdf(1.0 - share / 2.0)
+    z = _critical(number, tasks)
     mean = [-1] if abs(point.mean) - z * point.mean_se > tolerance else []
     apart: Ints = np.flatnonzero(np.abs(point.difference) - z * point.se > single)
     return mean + [int(i) for i in apart]
+
+
+@lru_cache(maxsize=4096)
+def _critical(number: int, tasks: int) -> float:
+    share = LEVEL * 6.0 / (np.pi**2 * (number + 1.0) ** 2) / (tasks + 1)
+    return NormalDist().inv_cdf(1.0 - share / 2.0)
 
 
 def _evidence(tasks: list[str], points: list[Checkpoint], single: float) -> list[Evidence]:

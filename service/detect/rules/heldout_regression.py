@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
-from service.detect.findings import Findings
+from service.detect.drift_causes import of_higher_heldout
+from service.detect.findings import Findings, current_gap
 from service.detect.gaps import ALARM, MOST, OFFSET_SHARE, SD_PER_TOLERANCE
 from service.detect.heldout_gap import HeldoutGap
 from service.detect.judgement import Cause, Evidence, Judgement, State
@@ -15,6 +18,8 @@ RULE = "heldout_regression"
 MIN_EVALUATIONS = 3
 LONG_LIMIT = 4.0 / 3.0  # of the tolerance: a gap that stays above this is found in time
 LONG_ALARM = 40.0
+SHARED = 0.5  # of the held-out gap: where the train gap is more, both losses went up
+WORSE = "training goes worse: optimizer, learning rate, data or a numerical fault"
 
 
 def judge(findings: Findings) -> Judgement:
@@ -33,19 +38,26 @@ def judge(findings: Findings) -> Judgement:
     if evaluation_changed.judge(findings).state == "yes":
         summary = f"Cannot tell: {held.metric} is higher because the evaluation changed."
         return _answer(findings, held, "cannot tell", summary)
+    since = len(held) - episode.onset
+    if since < MIN_EVALUATIONS and not _train_rose(findings, held):
+        summary = (
+            f"Cannot tell yet: {held.metric} rose at once and the train loss did not; {since} of {MIN_EVALUATIONS} "
+            "evaluations that tell a regression from a changed evaluation."
+        )
+        return _answer(findings, held, "cannot tell", summary)
     return _regressed(findings, held, episode)
 
 
-def open_episode(held: HeldoutGap) -> Episode | None:
-    """The open excursion above the tolerance, a quick one first. One evaluation alone opens none."""
-    limit, tolerance = SD_PER_TOLERANCE * held.sd, held.tolerance
+def open_episode(held: HeldoutGap, side: Literal["above", "below"] = "above") -> Episode | None:
+    """The open excursion beyond the tolerance on that side, a quick one first. One evaluation alone opens none."""
+    limit, tolerance, gap = SD_PER_TOLERANCE * held.sd, held.tolerance, held.gap if side == "above" else -held.gap
     if not tolerance.runs:
         limit = limit + OFFSET_SHARE * tolerance.value
-    found = episodes(np.minimum((held.gap - limit) / held.sd, MOST), ALARM)
+    found = episodes(np.minimum((gap - limit) / held.sd, MOST), ALARM)
     if found and found[-1].end is None:
         return found[-1]
     if not tolerance.runs:
-        found = episodes(np.minimum((held.gap - LONG_LIMIT * tolerance.value) / held.sd, MOST), LONG_ALARM)
+        found = episodes(np.minimum((gap - LONG_LIMIT * tolerance.value) / held.sd, MOST), LONG_ALARM)
         if found and found[-1].end is None:
             return found[-1]
     return None
@@ -61,23 +73,36 @@ def _regressed(findings: Findings, held: HeldoutGap, episode: Episode) -> Judgem
     )
     return Judgement(
         RULE, "yes", answer.at_step, summary, steps, tokens, answer.value, answer.interval, "nats", answer.limit,
-        answer.limit_source, answer.n, answer.evidence, _causes(findings),
+        answer.limit_source, answer.n, answer.evidence, _causes(findings, held),
         ["See whether the train loss sank at the same time: a model that memorizes gets worse on held-out text.",
          "Check that the evaluated weights, data and code are those of the reference's evaluation.",
          "Compare learning rate and batch size with the reference's recipe."],
     )  # fmt: skip
 
 
-def _causes(findings: Findings) -> list[Cause]:
-    train = findings.train
+def _causes(findings: Findings, held: HeldoutGap) -> list[Cause]:
+    train, gap = findings.train, float(np.median(held.gap[-MIN_EVALUATIONS:]))
     side = train.open.side if train is not None and train.open is not None else None
     if side == "below":
         because = "the train loss sank below the reference's at the same time"
         return [Cause("memorization: the model learns its rows, not the text", "likely", because)]
+    rate = of_higher_heldout(findings, gap, held.tolerance.value)
+    causes = [rate] if rate is not None else []
     if side == "above":
         because = "the train loss is above the reference's as well"
-        return [Cause("training goes worse: optimizer, learning rate, data or a numerical fault", "likely", because)]
-    return [Cause("another mix of data, or an evaluation of other weights", "possible", "the train loss did not move")]
+        return [*causes, Cause(WORSE, "likely", because)]
+    now = current_gap(train)
+    if now is not None and _train_rose(findings, held):
+        because = f"the train loss lies {now[0]:+.3f} nats above as well, within its tolerance"
+        return [*causes, Cause(WORSE, "possible" if causes else "likely", because)]
+    because = "the train loss did not move" if now is not None else "the train loss cannot be compared"
+    return [*causes, Cause("another mix of data, or an evaluation of other weights", "possible", because)]
+
+
+def _train_rose(findings: Findings, held: HeldoutGap) -> bool:
+    """Whether the train gap is more than half of the held-out one."""
+    now = current_gap(findings.train)
+    return now is not None and now[0] > SHARED * float(np.median(held.gap[-MIN_EVALUATIONS:]))
 
 
 def _answer(findings: Findings, held: HeldoutGap, state: State, summary: str) -> Judgement:

@@ -27,7 +27,12 @@ def judge(findings: Findings) -> Judgement:
     if few:
         summary = f"Cannot tell yet: {few[0].rows // few[0].sample} of {MIN_ROWS} sampled rows for {few[0].name}."
     else:
-        summary = f"Training rows hold no text of {names} beyond the natural share."
+        pieces = [
+            f"{s.pieces:,} rows hold a piece of {s.name}, {s.hits:,} of them a passage" for s in found if s.pieces
+        ]
+        summary = f"Training rows hold no text of {names}, as far as 1 window in {found[0].rate} can tell."
+        if pieces:
+            summary = f"Training rows hold passages of {names} within the natural share: {'; '.join(pieces)}."
     return Judgement(
         RULE, "cannot tell" if few else "no", findings.at_step, summary, value=most.share, interval=most.interval,
         unit="share", limit=most.natural, limit_source=most.natural_source, n=most.rows // most.sample,
@@ -41,9 +46,9 @@ def _met(findings: Findings, met: list[SetFinding], found: list[SetFinding]) -> 
     since = (min(s.onset[0] for s in met if s.onset), min(s.onset[1] for s in met if s.onset))
     names = " and ".join(s.name for s in met)
     summary = (
-        f"{worst.share:.3%} of the training rows since step {since[1]:,} hold text of the held-out set {worst.name} "
-        f"({worst.windows:,} different windows met, 1 in {worst.sample:,} looked for): held-out evidence of {names} is "
-        "not independent of training."
+        f"{worst.share:.3%} of the training rows since step {since[1]:,} hold passages of the held-out set "
+        f"{worst.name} ({worst.windows:,} different windows met, 1 in {worst.rate:,} looked for): held-out evidence of "
+        f"{names} is not independent of training."
     )
     evidence = [_evidence(s) for s in found]
     evidence += [
@@ -68,6 +73,6 @@ def _evidence(found: SetFinding) -> Evidence:
     low, high = found.interval
     return Evidence(
         f"held-out text of {found.name}", f"{found.share:.2g} ({low:.2g} … {high:.2g})", "share",
-        f"rows with a window of the set; {found.hits:,} sampled hits, {found.windows:,} different windows, 1 in "
-        f"{found.sample:,} looked for in {found.rows:,} rows; natural: {found.natural:.1g}",
+        f"rows with a passage of the set: {found.hits:,} of {found.rows:,}, {found.windows:,} different ones; with a "
+        f"piece: {found.pieces:,}; 1 window in {found.rate:,} looked for; natural: {found.natural:.1g}",
     )  # fmt: skip

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from service.detect.causes import ORDER
 from service.detect.drift_causes import of_drift
-from service.detect.findings import Findings, drift_now
+from service.detect.findings import Findings, current_gap, drift_now
+from service.detect.heldout import FLAT_SHARE
 from service.detect.judgement import Cause, Evidence, Judgement
-from service.detect.rules import train_drift
+from service.detect.rules import evaluation_changed, heldout_regression, train_drift
 
 RULE = "improvement"
 FOLLOWS = 0.6  # of the train change that held-out makes as well: real gains measured 0.98 to 1.00
+SURE = 2.0  # healthy sd of a block mean between the train gap and a third of the held-out one
+CHECKS = [
+    "Compare learning rate, batch size, optimizer and data mix with the reference's recipe.",
+    "Check that no held-out text is in the training data: both losses would sink.",
+]
 
 
 def judge(findings: Findings) -> Judgement:
-    """`yes` when train sank below the reference and held-out followed by at least 0.6 of it; `no` when train did not
-    sink or held-out stayed; `cannot tell` in between."""
+    """`yes` when train sank below the reference and held-out followed by at least 0.6 of it, or held-out sank beyond
+    its tolerance with train surely below too; `no` when train did not sink or held-out stayed; else `cannot tell`."""
     train, held = findings.train, findings.heldout
     drift = train_drift.judge(findings)
+    gained = _by_heldout(findings)
+    if gained is not None:
+        return gained
     if train is None or drift.state == "cannot tell":
         return _answer(findings, "cannot tell", drift.summary)
     if train.open is None or train.open.side != "below":
@@ -40,8 +51,34 @@ def judge(findings: Findings) -> Judgement:
         f"{share:.0%} of the train change) since step {steps[0]:,} to {steps[1]:,}: a gain, and another experiment.",
         steps, tokens, now[0], (now[1], now[2]), "nats", train.tolerance.value, train.tolerance.source, held.n,
         [*findings.evidence(), extra], _causes(findings),
-        ["Compare learning rate, batch size, optimizer and data mix with the reference's recipe.",
-         "Check that no held-out text is in the training data: both losses would sink."],
+        list(CHECKS),
+    )  # fmt: skip
+
+
+def _by_heldout(findings: Findings) -> Judgement | None:
+    """A gain that held-out shows while the train gap is still within what healthy runs do: the held-out loss is below
+    the reference's beyond its tolerance, and the train loss surely below by a third of that or more."""
+    train, held, now = findings.train, findings.heldout_gap, current_gap(findings.train)
+    if train is None or held is None or now is None or train.open is not None:
+        return None
+    episode = heldout_regression.open_episode(held, "below")
+    newest = held.gap[-heldout_regression.MIN_EVALUATIONS :]
+    value = float(np.median(newest))
+    if episode is None or now[0] + SURE * float(train.sd[-1]) > FLAT_SHARE * value:
+        return None
+    if evaluation_changed.judge(findings).state == "yes":
+        return None
+    half = 1.96 * float(np.sqrt((np.pi / 2 if len(newest) > 2 else 1.0) / len(newest)) * held.noise[-1])
+    first = max(episode.onset - 1, 0)
+    steps = (int(held.steps[first]), int(held.steps[episode.onset]))
+    where = findings.view.reference_name or "the reference"
+    return Judgement(
+        RULE, "yes", findings.at_step,
+        f"{held.metric} is {value:+.3f} nats below {where} since step {steps[0]:,} to {steps[1]:,}, and the train loss "
+        f"{now[0]:+.3f}: a gain, and another experiment.",
+        steps, (float(held.tokens[first]), float(held.tokens[episode.onset])), value, (value - half, value + half),
+        "nats", held.tolerance.value, held.tolerance.source, len(held), findings.evidence(), _causes(findings),
+        list(CHECKS),
     )  # fmt: skip
 
 

@@ -1,12 +1,13 @@
-"""Rule `loss_spike`: is the train loss far above where it just was?"""
+"""Rule `loss_spike`: is the train loss far above where it just was, or for good above the best it has been?"""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from service.compare.noise import MAD_TO_SD
+from service.compare.noise import MAD_TO_SD, step_noise
 from service.detect.findings import TRAIN, Findings
+from service.detect.inputs import Series
 from service.detect.judgement import Evidence, Judgement
 
 RULE = "loss_spike"
@@ -16,16 +17,62 @@ WIDTH = 7  # points whose median is looked at: three odd points alone are no spi
 EVERY = 8
 LIMIT = 6.0  # sd of one point
 RECENT = 200  # points for which a spike is told after it began
+RISE = 0.25  # nats, assumed: stages and schedules move a loss by less
+RISE_SD = 4.0  # of one point: several in a row are that far off
+PLACES = 2_048  # of the whole series among which its best level is looked for
+FEW = 3  # points whose median is such a level; so many after it are above where the loss has risen for good
+LEAST = 8  # points
+STAYED = WIDTH  # newest points that are all above
 
 
 def judge(findings: Findings) -> Judgement:
-    """`yes` for 200 points after the median of seven lay more than 6 sd above the median of the 128 before them."""
+    """`yes` for 200 points after the median of seven lay more than 6 sd above the median of the 128 before them, and
+    while the loss stays above the best level it has had, by more than 4 sd and 0.25 nats."""
     series = findings.view.metrics.get(TRAIN)
+    spiked = _spiked(findings, series)
+    if spiked.state == "yes" or series is None:
+        return spiked
+    return _risen(findings, series) or spiked
+
+
+def _risen(findings: Findings, series: Series) -> Judgement | None:
+    """The loss has risen for good: no single newest point comes near the best median of three before it."""
+    width = 1
+    while len(series) // width > PLACES:
+        width *= 2
+    values, steps, tokens = series.values[::width], series.steps[::width], series.tokens[::width]
+    keep = np.isfinite(values)
+    values, steps, tokens = values[keep], steps[keep], tokens[keep]
+    newest = series.values[-STAYED if len(series) > MIN_MEMORY else -FEW :]
+    if len(values) < LEAST or not np.isfinite(newest).all():
+        return None
+    level = np.median(sliding_window_view(values, FEW), axis=1)
+    at = int(np.argmin(level))
+    best, sd = float(level[at]), step_noise(values) or 0.0
+    limit = max(RISE, RISE_SD * sd)
+    rise = float(np.median(newest)) - best
+    over = np.flatnonzero(values[at + FEW :] - best > limit)
+    if float(newest.min()) - best <= limit or len(over) == 0:
+        return None
+    first = at + FEW + int(over[0])
+    return Judgement(
+        RULE, "yes", findings.at_step,
+        f"Train loss has risen by {rise:.3f} nats above its best level, of step {int(steps[at]):,} to "
+        f"{int(steps[at + FEW - 1]):,}, and stays there.",
+        (int(steps[first - 1]), int(steps[first])), (float(tokens[first - 1]), float(tokens[first])),
+        rise, None, "nats", limit, "4 sd of a point, and 0.25 nats at least, assumed", len(values),
+        [Evidence("best level", best, "nats", f"median of {FEW} points, the lowest there was")],
+        next_checks=["Look at gradient norm, learning rate, loss scale and skipped steps before it rose.",
+                     "Restart from a checkpoint before it rose."],
+    )  # fmt: skip
+
+
+def _spiked(findings: Findings, series: Series | None) -> Judgement:
     if series is None or len(series) < MIN_MEMORY + WIDTH:
         n = 0 if series is None else len(series)
         summary = f"Cannot tell yet: {n} of {MIN_MEMORY + WIDTH} points of train loss."
         return Judgement(RULE, "cannot tell", findings.at_step, summary, n=n)
-    bad = findings.cache.non_finite(series)
+    bad = findings.cache.non_finite(series, TRAIN)
     reach = RECENT + MEMORY + WIDTH
     part = slice(max(len(series) - reach - np.count_nonzero(bad >= len(series) - 2 * reach), 0), None)
     steps, tokens, values = series.steps[part], series.tokens[part], series.values[part]

@@ -25,17 +25,18 @@ def judge(findings: Findings) -> Judgement:
         if series is None or len(series) == 0:
             continue
         n += len(series)
-        bad = findings.cache.non_finite(series)
+        bad = findings.cache.non_finite(series, metric)
         if len(bad):
             why = f"the first at step {int(series.steps[bad[0]]):,}, the newest at step {int(series.steps[bad[-1]]):,}"
             evidence.append(Evidence(f"non-finite values of {metric}", len(bad), "points", why))
         if len(bad) and bad[-1] >= len(series) - recent:
             start = _run_start(series, bad)
             hits.append((int(series.steps[start]), float(series.tokens[start]), metric, len(bad)))
+    losses = {TRAIN, *heldout_metrics(view)}
     for metric, series in view.metrics.items():
-        if metric == TRAIN or metric in heldout_metrics(view):
+        if metric in losses:
             continue
-        bad = len(findings.cache.non_finite(series))
+        bad = len(findings.cache.non_finite(series, metric))
         if bad:
             evidence.append(Evidence(f"non-finite values of {metric}", bad, "points", "seen, but not a loss"))
     if not hits:

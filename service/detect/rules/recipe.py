@@ -8,8 +8,9 @@ from typing import Any
 
 from service.detect import recipe
 from service.detect.deviations import RESTS_ON, describe
-from service.detect.findings import Findings
+from service.detect.findings import TRAIN, Findings
 from service.detect.judgement import Cause, Evidence, Judgement
+from service.detect.parity import step_tokens
 from service.detect.recipe import Entry
 from service.detect.rules import schedule_mismatch
 
@@ -64,9 +65,14 @@ def judge(findings: Findings) -> Judgement:
 
 
 def _declared(findings: Findings) -> dict[str, Any]:
-    """What the run declared beside its configuration."""
-    data = findings.view.data
-    return {} if data is None else {"data.rows": data.rows, "data.epochs": data.epochs, "data.passes": data.epochs}
+    """What the run declared beside its configuration, and the tokens of a step by its own count."""
+    data, train = findings.view.data, findings.view.metrics.get(TRAIN)
+    found: dict[str, Any] = {}
+    if data is not None:
+        found = {"data.rows": data.rows, "data.epochs": data.epochs, "data.passes": data.epochs}
+    if train is not None and len(train) > 1 and (tokens := step_tokens(train)) > 1.0:
+        found["data.tokens_per_step"] = round(tokens)
+    return found
 
 
 def _measured_schedule(findings: Findings) -> str:

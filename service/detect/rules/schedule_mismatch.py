@@ -6,6 +6,7 @@ import numpy as np
 
 from service.compare.align import Level, level
 from service.detect import annealing
+from service.detect.cache import LevelCache
 from service.detect.findings import TRAIN, Findings, current_gap
 from service.detect.inputs import Floats, Ints, Series
 from service.detect.judgement import Evidence, Judgement
@@ -16,6 +17,7 @@ LIMIT = 0.02  # relative; counting steps from 0 or from 1 makes less from step 5
 POINTS = 2_000  # places of the run that are compared
 ENOUGH = 20
 MISSES = 0.05  # nats: a law that misses the reference by more explains nothing
+MADE = "gap that the schedule explains"
 SHARE = "share of the gap that the schedule explains"
 SKIPPED = 0.0005  # of the largest reference rate: a rate that starts at zero has no ratio
 
@@ -27,7 +29,7 @@ def judge(findings: Findings) -> Judgement:
         which = "the run sends no" if run is None or len(run) == 0 else "the reference has no"
         return Judgement(RULE, "cannot tell", findings.at_step, f"Cannot tell: {which} learning rate.")
     limit, source = findings.view.limit(RULE, LIMIT, "2 %, either way")
-    steps, tokens, ratio = ratios(run, _base(findings, reference), limit)
+    steps, tokens, ratio = ratios(run, _base(findings, reference), limit, findings.cache)
     if len(ratio) < ENOUGH:
         summary = f"Cannot tell yet: {len(ratio)} of {ENOUGH} points of the learning rate to compare."
         return Judgement(RULE, "cannot tell", findings.at_step, summary, n=len(ratio))
@@ -64,7 +66,7 @@ def judge(findings: Findings) -> Judgement:
 
 def _explained(findings: Findings, run: Series, reference: Series) -> tuple[str, list[Evidence]]:
     """How much of the train gap this schedule explains by a law of loss and learning rate, in words and numbers."""
-    view, name = findings.view, "gap that the schedule explains"
+    view = findings.view
     curve = view.reference.get(TRAIN)
     if curve is None or len(curve) == 0:
         return "", []
@@ -77,8 +79,8 @@ def _explained(findings: Findings, run: Series, reference: Series) -> tuple[str,
     now = current_gap(findings.train)
     if law is None or made is None or law.rms > MISSES or now is None:
         why = "the law does not fit the reference's loss well enough, or its range was not reached"
-        return "", [Evidence(name, "cannot tell", "nats", f"{why}; {annealing.SOURCE}")]
-    evidence = [Evidence(name, round(made.gap, 5), "nats", f"{annealing.SOURCE}; it misses that by {law.rms:.4f} nats")]
+        return "", [Evidence(MADE, "cannot tell", "nats", f"{why}; {annealing.SOURCE}")]
+    evidence = [Evidence(MADE, round(made.gap, 5), "nats", f"{annealing.SOURCE}; it misses that by {law.rms:.4f} nats")]
     value, low, high = now
     if abs(value) <= max(law.rms, (high - low) / 2.0):
         return "", evidence
@@ -99,26 +101,38 @@ def _base(findings: Findings, reference: Series) -> Level:
     return findings.cache.once(("rate", reference), lambda: level(reference, "evaluation"))
 
 
-def ratios(run: Series, base: Level, limit: float = LIMIT) -> tuple[Ints, Floats, Floats]:
+def ratios(
+    run: Series, base: Level, limit: float = LIMIT, cache: LevelCache | None = None
+) -> tuple[Ints, Floats, Floats]:
     """Steps, tokens and run / reference at up to 2,000 of the run's points and its newest ones, at equal tokens.
 
     The places lie on a grid of points, so that new points leave the old ones where they are."""
     width = 1
     while len(run) // width > POINTS:
         width *= 2
-    at = np.union1d(np.arange(0, len(run), width), np.arange(max(len(run) - ENOUGH, 0), len(run)))
+    newest = max(len(run) - ENOUGH, 0)
+    grid = Series(run.steps[:newest:width], run.tokens[:newest:width], run.values[:newest:width])
+    tail = Series(run.steps[newest:], run.tokens[newest:], run.values[newest:])
     if len(base.points) == 0:
         return run.steps[:0], run.tokens[:0], run.values[:0]
-    tokens, values = run.tokens[at], run.values[at]
+    cache = cache or LevelCache()
+    least = SKIPPED * cache.once((RULE, base), lambda: float(base.raw.max()))
+    held = cache.unchanged((RULE, "ratios"), (grid, base, limit), lambda: _ratios(grid, base, limit, least))
+    steps, tokens, ratio = _ratios(tail, base, limit, least)
+    return np.concatenate((held[0], steps)), np.concatenate((held[1], tokens)), np.concatenate((held[2], ratio))
+
+
+def _ratios(points: Series, base: Level, limit: float, least: float) -> tuple[Ints, Floats, Floats]:
+    tokens, values = points.tokens, points.values
     expected = np.interp(tokens, base.points, base.raw)
     keep = np.isfinite(values) & (tokens >= base.points[0]) & (tokens <= base.points[-1])
-    keep &= expected > SKIPPED * float(base.raw.max())
+    keep &= expected > least
     # Within a step or two of a kink or a warm-up's first steps the rate moves by more than 2 % from step to step.
     slack = _slack(base.points, base.raw, tokens)
     ratio = values[keep] / expected[keep]
     near = np.abs(ratio - 1.0) <= limit + slack[keep]
     ratio = np.where(near & (np.abs(ratio - 1.0) > limit), 1.0, ratio)
-    return run.steps[at][keep], tokens[keep], ratio
+    return points.steps[keep], tokens[keep], ratio
 
 
 def _slack(points: Floats, rate: Floats, tokens: Floats) -> Floats:

@@ -1,0 +1,167 @@
+"""Who is judged when: what is urgent first, what must be read from its start in between, several runs in one write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from judged_world import TRAIN, JudgedWorld, Scripted
+from sqlalchemy import Engine, select
+
+from service.database.engine import reading, writing
+from service.database.models import Fingerprint, Segment
+from service.detect.inputs import RunView
+from service.series.packing import compress
+from service.worker import judge as judging
+from service.worker.urgency import Urgency
+
+
+class Named(Scripted):
+    """Notes which runs are judged in which order, by the value of their first loss."""
+
+    def __init__(self, said: Mapping[float, Mapping[str, Any]] | None = None) -> None:
+        super().__init__(lambda view: (said or {}).get(self.name_of(view), {}))
+
+    @staticmethod
+    def name_of(view: RunView) -> float:
+        return float(view.metrics[TRAIN].values[0])
+
+    @property
+    def order(self) -> list[float]:
+        return [self.name_of(view) for view in self.views]
+
+
+@pytest.fixture
+def world(engine: Engine) -> JudgedWorld:
+    return JudgedWorld(engine)
+
+
+@pytest.fixture
+def one_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every run may be judged again at once."""
+    for name in ("FIRST_INTERVAL", "INTERVAL", "REST"):
+        monkeypatch.setattr(judging, name, 0.0)
+
+
+def test_runs_that_have_nothing_new_to_tell_are_written_together(
+    world: JudgedWorld, monkeypatch: pytest.MonkeyPatch, one_pace: None
+) -> None:
+    writes: list[None] = []
+
+    @contextmanager
+    def counted(engine: Any) -> Any:
+        writes.append(None)
+        with writing(engine) as session:
+            yield session
+
+    monkeypatch.setattr(judging, "TOGETHER", 60.0)
+    runs = [world.run(f"r{i}") for i in range(5)]
+    judge = world.judge(Named())
+    for i, run in enumerate(runs):
+        world.points(run, [1], [float(i)])
+    judge.judge_due()
+    for run in runs:
+        world.points(run, [2], [3.0])
+    monkeypatch.setattr(judging, "writing", counted)
+    judge.judge_due()
+    assert len(writes) == 1
+    assert {row.at_step for run in runs for row in world.judgements(run).values()} == {2}
+
+
+def test_an_alert_waits_for_no_other_run(world: JudgedWorld, monkeypatch: pytest.MonkeyPatch, one_pace: None) -> None:
+    monkeypatch.setattr(judging, "TOGETHER", 60.0)
+    runs = [world.run(f"r{i}") for i in range(3)]
+    for i, run in enumerate(runs):
+        world.points(run, [1], [float(i)])
+    alerts: list[int] = []
+
+    class Noting(Named):
+        def evaluate(self, view: RunView, cache: Any) -> Any:
+            alerts.append(len(world.alerts()))
+            return super().evaluate(view, cache)
+
+    world.judge(Noting({1.0: {"a": "yes"}})).judge_due()
+    assert alerts == [0, 0, 1]  # it was written before the third run was looked at
+
+
+def test_what_is_urgent_is_judged_first(world: JudgedWorld, one_pace: None) -> None:
+    runs = [world.run(f"r{i}") for i in range(4)]
+    for i, run in enumerate(runs):
+        world.points(run, [1], [float(i)])
+    rules = Named()
+    judge = world.judge(rules)
+    judge.judge_due()
+    rules.views.clear()
+    for run in runs:
+        world.points(run, [2], [2.5])
+    with writing(world.engine) as session:
+        world.segment(session, runs[2], start_step=2)
+    judge.judge_due()
+    assert rules.order[0] == 2.0
+    assert sorted(rules.order) == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_runs_that_must_be_read_come_after_those_that_are_known(
+    world: JudgedWorld, monkeypatch: pytest.MonkeyPatch, one_pace: None
+) -> None:
+    monkeypatch.setattr(judging, "TOGETHER", 0.0)
+    old = world.run("old")
+    world.points(old, [1], [0.0])
+    rules = Named()
+    judge = world.judge(rules)
+    judge.judge_due()
+    new = [world.run(f"new{i}") for i in range(3)]
+    for run in new:
+        world.points(run, [1], [1.0])
+    world.points(old, [2], [2.0])
+    rules.views.clear()
+    assert judge.judge_some() == 0.0  # others wait
+    assert rules.order == [0.0, 1.0]
+    world.points(old, [3], [2.0])
+    judge.judge_some()
+    assert rules.order == [0.0, 1.0, 0.0, 1.0]
+    judge.judge_due()
+    assert all(world.verdict(run) for run in new)
+
+
+def test_one_run_that_cannot_be_written_holds_up_no_other(
+    world: JudgedWorld, monkeypatch: pytest.MonkeyPatch, one_pace: None
+) -> None:
+    monkeypatch.setattr(judging, "TOGETHER", 60.0)
+    runs = [world.run(f"r{i}") for i in range(3)]
+    for i, run in enumerate(runs):
+        world.points(run, [1], [float(i)])
+    real = judging.record
+
+    def fail(session: Any, run: Any, *args: Any, **more: Any) -> Any:
+        if run.run_id == runs[1]:
+            raise RuntimeError("this one")
+        return real(session, run, *args, **more)
+
+    monkeypatch.setattr(judging, "record", fail)
+    world.judge(Named()).judge_due()
+    assert [world.verdict(run) is not None for run in runs] == [True, False, True]
+
+
+def segment_of(session: Any, run: int) -> int:
+    return session.scalars(select(Segment.id).where(Segment.run_id == run)).first()
+
+
+def test_rows_that_were_read_before_are_urgent_and_others_are_not(world: JudgedWorld) -> None:
+    known, fresh = world.run("known"), world.run("fresh")
+    urgency = Urgency(lambda run, hashes: run == known and 7 in hashes)
+    with reading(world.engine) as session:
+        assert urgency.look(session) == set()
+    with writing(world.engine) as session:
+        for run in (known, fresh):
+            session.add(
+                Fingerprint(run_id=run, segment_id=segment_of(session, run), kind="rows", host=0, sample=1, points=1,
+                            seen=b"", steps=compress(np.array([1])), hashes=np.array([7], np.uint64).tobytes())
+            )  # fmt: skip
+    with reading(world.engine) as session:
+        assert urgency.look(session) == {known}
+        urgency.judged([known])
+        assert urgency.look(session) == set()

@@ -10,6 +10,7 @@ from fastapi import Depends, FastAPI
 
 from service import errors
 from service.alerts.endpoints import router as alerts
+from service.alerts.pictures import router as pictures
 from service.auth.browsers import BrowserGuard
 from service.auth.token import require_token
 from service.broker import Broker
@@ -19,6 +20,7 @@ from service.database.engine import open_engine
 from service.deviations.endpoints import router as deviations
 from service.events.endpoints import router as events
 from service.fingerprints.endpoints import router as fingerprints
+from service.hardware.endpoints import router as hardware
 from service.head import HeadAsGet
 from service.health.endpoints import router as health
 from service.health.telemetry import install as install_telemetry
@@ -28,6 +30,7 @@ from service.judgements.endpoints import router as judgements
 from service.notes.endpoints import router as notes
 from service.recovery.endpoints import router as recovery
 from service.references.endpoints import router as references
+from service.reports.endpoints import router as reports
 from service.rules.endpoints import router as rules
 from service.rules.previewing import router as previews
 from service.runs.endpoints import router as runs
@@ -38,7 +41,7 @@ from web.pages import install as install_pages
 
 NOUNS = (
     runs, notes, ingest, series, fingerprints, references, judgements, previews, rules, deviations, recovery, alerts,
-    channels, events,
+    channels, events, reports, hardware,
 )  # fmt: skip
 
 SMALL_BODY = 64 * 1024  # bytes of a request that a person or a script writes
@@ -83,5 +86,6 @@ def create_app(settings: Settings) -> FastAPI:
         limit = None if router is ingest else SMALL_BODY  # ingest has its own: decompressed bytes count there
         app.include_router(router, prefix="/api/v1", dependencies=[Depends(require_token)], max_body_size=limit)
     app.include_router(health)
+    app.include_router(pictures)  # its addresses are signed: chats fetch them without a token
     install_pages(app)
     return app

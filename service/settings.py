@@ -40,11 +40,24 @@ class Settings(BaseSettings):
     alert_clear_seconds: float = Field(
         default=60.0, ge=0.0, description="How long every rule must say no before an alert is resolved."
     )
+    alert_clear_level: float = Field(
+        default=0.8, gt=0.0, le=1.0, description="Share of its limit below which a gap must come back to be cleared."
+    )
+    max_judgement_lag_seconds: float = Field(
+        default=300.0, ge=0.0, description="How long data may wait to be judged while /readyz says ready; 0: for ever."
+    )
+    judging_memory_mib: int = Field(
+        default=512, gt=0, description="What a judging process keeps of runs: about 160 bytes a step and run."
+    )
     secret_key: SecretStr | None = Field(
         default=None, description="Base64 of 32 bytes that seals channel addresses and secrets in the database."
     )
     allow_private_channels: bool = Field(
         default=False, description="Let channels send to loopback and private addresses, and over plain http."
+    )
+
+    picture_links: bool = Field(
+        default=False, description="Give chats that fetch pictures an address; they must be able to reach public_url."
     )
 
     @field_validator("public_url")

@@ -11,9 +11,10 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from service.alerts.message import AlertLabel, RunLabel, compose
+from service.alerts.repository import AlertRepository
 from service.channels.outbox import enqueue
 from service.database.engine import reading, writing
-from service.database.models import Alert, AlertChange, Channel, Delivery, DeliveryAttempt, Project, Run
+from service.database.models import Alert, Channel, Delivery, DeliveryAttempt, Project, Run
 from service.detect.judgement import Judgement
 from service.judgements.bodies import to_body
 
@@ -60,7 +61,7 @@ class DeliveryWorld:
             session.add(alert)
             session.flush()
             for number, kind in enumerate(kinds, 1):
-                session.add(AlertChange(alert_id=alert.id, number=number, kind=kind, at=now, body={}))
+                AlertRepository(session).add_change(alert, kind, now, {})
                 session.flush()
                 enqueue(session, alert.id, number, self.project_id, self._message(kind, number, uuid), now)
         return uuid

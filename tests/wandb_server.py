@@ -45,6 +45,8 @@ class WandbServer:
         self.history_requests: list[tuple[str, int]] = []
         self.authorizations: list[str | None] = []
         self.hold_after: int | None = None  # history requests after which every other one waits
+        self.at_once = self.most_at_once = 0  # history requests that are being answered
+        self.slow: float = 0.0  # seconds that each of them takes
         self.holding = threading.Event()
         self.released = threading.Event()
         self.lock = threading.Lock()
@@ -115,6 +117,13 @@ class _Handler(BaseHTTPRequestHandler):
                 held = False
         if held:
             server.released.wait()
+        if "history(" in body["query"] and server.slow:
+            with server.lock:
+                server.at_once += 1
+                server.most_at_once = max(server.most_at_once, server.at_once)
+            server.released.wait(server.slow)
+            with server.lock:
+                server.at_once -= 1
         if trouble == "drop":
             self.close_connection = True
             return

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from dataclasses import dataclass
 from typing import Annotated, Literal
+from urllib.parse import urlencode
 from uuid import UUID
 
 import msgspec
@@ -17,9 +19,13 @@ from service.context import ContextDep
 from service.database.engine import reading
 from service.errors import InvalidError, NotFoundError, ProblemError
 from service.references.repository import ReferenceRepository
+from service.reports.endpoints import At, Format, read_report
 from service.runs.repository import RunRepository
-from web import alert_actions, guard, static_files
+from web import alert_actions, guard, run_actions, settings_pages, static_files
 from web.content.alert import alert_page
+from web.content.choices import Choices
+from web.content.compare import comparison
+from web.content.compare_figures import compare_figures
 from web.content.figures import GROUPS
 from web.content.panels import Group
 from web.content.reference import reference_lines, reference_page
@@ -34,7 +40,32 @@ from web.rendering import base_of, render
 
 COMPRESS_FROM = 4096  # bytes
 
+AXES: dict[str, AxisKind] = {"tokens": "tokens", "steps": "steps", "time": "time"}
 Theme = Literal["light", "dark"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownQuery:
+    """What the address of a figure asks for."""
+
+    choices: Choices
+    theme: Theme
+
+
+def shown_query(
+    x: AxisKind = "tokens",
+    low: Annotated[float | None, Query(alias="from", allow_inf_nan=False)] = None,
+    high: Annotated[float | None, Query(alias="to", allow_inf_nan=False)] = None,
+    log: bool = False,
+    smooth: bool = True,
+    superseded: bool = False,
+    theme: Theme = "light",
+) -> ShownQuery:
+    """The part of a figure's address that a reader has chosen."""
+    return ShownQuery(Choices.of(x, low=low, high=high, log=log, smooth=smooth, superseded=superseded), theme)
+
+
+Shown = Annotated[ShownQuery, Depends(shown_query)]
 
 pages = APIRouter(include_in_schema=False, dependencies=[Depends(guard.require_sign_in)])
 figures = APIRouter(include_in_schema=False, prefix="/pages", dependencies=[Depends(require_token)])
@@ -74,8 +105,25 @@ def run(request: Request, context: ContextDep, uuid: str, x: str = "tokens") -> 
         content = run_page(context, _uuid(uuid, "run"))
     except ProblemError as error:
         return _problem(request, error)
-    axis: AxisKind = "steps" if x == "steps" else "tokens"
+    axis = AXES.get(x, "tokens")
     return render(request, "run.html", run=content, axis=axis, plotly=static_files.plotly_path())
+
+
+@pages.get("/compare")
+def compare(
+    request: Request,
+    context: ContextDep,
+    run: Annotated[list[UUID] | None, Query(max_length=50)] = None,
+    x: str = "tokens",
+) -> Response:
+    """Several runs and references beside each other."""
+    try:
+        content = comparison(context, run or [])
+    except ProblemError as error:
+        return _problem(request, error)
+    query = urlencode([("run", str(found.uuid)) for found in content.runs])
+    axis = AXES.get(x, "tokens")
+    return render(request, "compare.html", page=content, query=query, axis=axis, plotly=static_files.plotly_path())
 
 
 @pages.get("/alerts")
@@ -100,6 +148,21 @@ def alert(request: Request, context: ContextDep, uuid: str) -> Response:
     return render(request, "alert.html", alert=content, plotly=static_files.plotly_path())
 
 
+@pages.get("/reports/{uuid}")
+def report(
+    request: Request,
+    context: ContextDep,
+    uuid: str,
+    format_: Annotated[Format, Query(alias="format")] = "html",
+    at: At = None,
+) -> Response:
+    """A run's report: one page that can be printed and kept."""
+    try:
+        return read_report(context, _uuid(uuid, "run"), format_, at)
+    except ProblemError as error:
+        return _problem(request, error)
+
+
 @pages.get("/references")
 def references(request: Request, context: ContextDep) -> Response:
     """What is installed to compare with."""
@@ -117,10 +180,9 @@ def reference(request: Request, context: ContextDep, slug: str) -> Response:
 
 
 @figures.get("/runs/{uuid}/figures/{name}")
-def run_figures(
-    request: Request, context: ContextDep, uuid: UUID, name: str, x: AxisKind = "tokens", theme: Theme = "light"
-) -> Response:
-    """One group of a run's figures, as Plotly's JSON."""
+def run_figures(request: Request, context: ContextDep, uuid: UUID, name: str, shown: Shown) -> Response:
+    """One group of a run's figures, as Plotly's JSON; between `from` and `to` on the axis every point is drawn, if they
+    are not more than a picture can hold."""
     group = GROUPS.get(name)
     if group is None:
         raise NotFoundError(f"There are no figures {name!r}. There are {', '.join(GROUPS)}.")
@@ -128,7 +190,7 @@ def run_figures(
         found = RunRepository(session).by_uuid(uuid)
         if found is None:
             raise NotFoundError(f"There is no run {uuid}.")
-        return _answer(request, group(set_scene(session, found, x, palette_of(theme))))
+        return _answer(request, group(set_scene(session, found, shown.choices, palette_of(shown.theme))))
 
 
 @figures.get("/runs/{uuid}/gap.svg")
@@ -141,9 +203,23 @@ def run_sparkline(request: Request, context: ContextDep, uuid: UUID) -> Response
         return _cached(request, small_gap(session, found).encode(), "image/svg+xml")
 
 
+@figures.get("/compare/figures")
+def figures_of_comparison(
+    request: Request, context: ContextDep, run: Annotated[list[UUID], Query(max_length=50)], shown: Shown
+) -> Response:
+    """Every metric of the runs, each with a line for every run."""
+    with reading(context.engine) as session:
+        return _answer(request, compare_figures(session, run, shown.choices, palette_of(shown.theme)))
+
+
 @figures.get("/references/{slug}/figures/{stage}")
 def reference_figures(
-    request: Request, context: ContextDep, slug: str, stage: str, x: AxisKind = "tokens", theme: Theme = "light"
+    request: Request,
+    context: ContextDep,
+    slug: str,
+    stage: str,
+    x: Literal["tokens", "steps"] = "tokens",
+    theme: Theme = "light",
 ) -> Response:
     """The curves of one stage of a reference."""
     with reading(context.engine) as session:
@@ -186,6 +262,15 @@ def _problem(request: Request, error: ProblemError) -> Response:
 def install(app: FastAPI) -> None:
     """Add pages, figures, scripts and styles to the application."""
     app.mount(static_files.static_path(), static_files.ImmutableFiles(directory=static_files.STATIC), name="static")
-    for router in (static_files.router, guard.router, pages, alert_actions.router, figures):
+    for router in (
+        static_files.router,
+        guard.router,
+        pages,
+        alert_actions.router,
+        run_actions.router,
+        settings_pages.router,
+        settings_pages.actions,
+        figures,
+    ):
         app.include_router(router)
     guard.install(app)

@@ -8,13 +8,17 @@ from uuid import UUID
 import typer
 
 from service.cli.judging import By, Run, Url, given_time, judging_context, moment_in_words, run_uuid, speaker
-from service.cli.output import fail, make_table, plain_console
+from service.cli.output import fail, make_table, plain_console, watching
 
 EXAMPLE_ADD = (
     "Example: pacenote deviation add olmo3-7b-v7x 'newer web crawl' --item data --budget train/ce_loss=-0.02 "
     "--until-step 200000"
 )
 EXAMPLE_LIST = "Example: pacenote deviation list olmo3-7b-v7x"
+EXAMPLE_TRY = (
+    "Example: pacenote deviation try olmo3-7b-v7x 'newer web crawl' --item data --budget train/ce_loss=-0.02 "
+    "--until-step 200000"
+)
 EXAMPLE_END = "Example: pacenote deviation end olmo3-7b-v7x 0b6f0f9a-64b9-4c2c-9c6c-8a2a3a0c51d5"
 
 
@@ -45,6 +49,33 @@ def add(
         )  # fmt: skip
         made = declare_deviation(context, uuid, body)
     typer.echo(f"Declared as {made.id}; {made.state} at the run's newest step.")
+
+
+def try_(
+    run: Run,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What differs, in words.")],
+    item: Annotated[str, typer.Option(help="Part of the recipe, as for add.")],
+    budget: Annotated[list[str], typer.Option(help="METRIC=±VALUE, as for add. May be repeated.")],
+    from_step: Annotated[int, typer.Option(help="Where it begins.")] = 0,
+    until_step: Annotated[int | None, typer.Option(help="Last step at which it explains anything.")] = None,
+    until_tokens: Annotated[float | None, typer.Option(help="The same in tokens.")] = None,
+    every: Annotated[int | None, typer.Option(min=1, help="Steps between looks; by default a 200th.")] = None,
+    database_url: Url = None,
+) -> None:
+    """Say what such a deviation would have explained away on the stored points, and what not. Saves nothing."""
+    from service.cli.rule import print_preview
+    from service.deviations.schemas import NewDeviation
+    from service.deviations.trying import preview_deviation
+
+    with judging_context(database_url) as context:
+        uuid = run_uuid(context, run)
+        body = NewDeviation(
+            text=text, item=cast("Any", item), budgets=_budgets(budget), from_step=from_step, end_step=until_step,
+            end_tokens=until_tokens, by="preview",
+        )  # fmt: skip
+        with watching("judging …"):
+            found = preview_deviation(context, uuid, body, every)
+    print_preview(found)
 
 
 def show_list(run: Run, database_url: Url = None) -> None:

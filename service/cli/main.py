@@ -9,8 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from service.cli import (
+    alert,
+    audit,
     backtest,
     channel,
+    check,
     database,
     deviation,
     export,
@@ -21,6 +24,7 @@ from service.cli import (
     reference_build,
     reference_pull,
     replay,
+    report,
     rule,
     serve,
     sync,
@@ -69,7 +73,10 @@ app.command("import", epilog=import_.EXAMPLE)(import_.import_)
 app.command("export", epilog=export.EXAMPLE)(export.export)
 app.command("follow", epilog=follow.EXAMPLE)(follow.follow)
 app.command("backtest", epilog=backtest.EXAMPLE)(backtest.backtest)
+app.command("check", epilog=check.EXAMPLE)(check.check)
+app.command("report", epilog=report.EXAMPLE)(report.report)
 app.command("sync", epilog=sync.EXAMPLE)(sync.sync)
+app.command("audit", epilog=audit.EXAMPLE)(audit.audit)
 
 _references = _group("reference", "Published runs that are installed.", reference.EXAMPLE_LIST)
 _references.command("list", epilog=reference.EXAMPLE_LIST)(reference.show_list)
@@ -87,6 +94,16 @@ _channels.command("switch", epilog=channel.EXAMPLE_SWITCH)(channel.switch)
 _channels.command("rotate", epilog=channel.EXAMPLE_ROTATE)(channel.rotate)
 _channels.command("remove", epilog=channel.EXAMPLE_REMOVE)(channel.remove)
 
+_alerts = _group("alert", "What is wrong now, and what people do about it.", alert.EXAMPLE_LIST)
+_alerts.command("list", epilog=alert.EXAMPLE_LIST)(alert.show_list)
+_alerts.command("show", epilog=alert.EXAMPLE_SHOW)(alert.show)
+_alerts.command("ack", epilog=alert.EXAMPLE_ACK)(alert.ack)
+_alerts.command("mute", epilog=alert.EXAMPLE_MUTE)(alert.mute)
+_alerts.command("unmute", epilog=alert.EXAMPLE_UNMUTE)(alert.unmute)
+_alerts.command("resolve", epilog=alert.EXAMPLE_RESOLVE)(alert.resolve)
+_alerts.command("assign", epilog=alert.EXAMPLE_ASSIGN)(alert.assign)
+_alerts.command("comment", epilog=alert.EXAMPLE_COMMENT)(alert.comment)
+
 _rules = _group("rule", "How runs are judged: tolerances, minimum evidence, mutes.", rule.EXAMPLE_LIST)
 _rules.command("list", epilog=rule.EXAMPLE_LIST)(rule.show_list)
 _rules.command("show", epilog=rule.EXAMPLE_SHOW)(rule.show)
@@ -97,6 +114,7 @@ _rules.command("try", epilog=rule.EXAMPLE_TRY)(rule.try_)
 
 _deviations = _group("deviation", "Known differences of a run from its reference.", deviation.EXAMPLE_LIST)
 _deviations.command("add", epilog=deviation.EXAMPLE_ADD)(deviation.add)
+_deviations.command("try", epilog=deviation.EXAMPLE_TRY)(deviation.try_)
 _deviations.command("list", epilog=deviation.EXAMPLE_LIST)(deviation.show_list)
 _deviations.command("end", epilog=deviation.EXAMPLE_END)(deviation.end)
 

@@ -18,6 +18,7 @@ JUDGED_NOT = 1  # a judgement said it is not
 REFUSED = 2  # wrong use, or input that cannot be used
 INTERRUPTED = 130  # Ctrl-C, as shells count it
 WRONG_REVISION = 3  # the database's schema is another program's
+CANNOT_TELL = 4  # a check that nothing fails and something leaves open
 PIPE_WIDTH = 200  # of tables that go into a file or a pipe
 
 

@@ -10,6 +10,7 @@ from service.cli.judging import By, Run, Url, given_time, judging_context, momen
 from service.cli.output import fail, make_table, plain_console, watching
 
 if TYPE_CHECKING:
+    from service.rules.previewing import PreviewAnswer
     from service.rules.schemas import PartAnswer, RuleAnswer
 
 EXAMPLE_LIST = "Example: pacenote rule list olmo3-7b-v7x"
@@ -159,6 +160,11 @@ def try_(
         )
         with watching("judging …"):
             found = preview_run_rule(context, uuid, body)
+    print_preview(found)
+
+
+def print_preview(found: PreviewAnswer) -> None:
+    """What would have been otherwise, and what is said on both sides."""
     for line in found.changes:
         typer.echo(line)
     for name, side in (("before", found.before), ("after", found.after)):

@@ -7,9 +7,11 @@ import time
 from html import unescape
 from uuid import UUID
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.web.decoding import decode
 from tests.web.world import TRAIN, World
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e\U0001f4a5"
@@ -93,8 +95,9 @@ def test_list_is_paged_by_cursor(world: World) -> None:
 def test_a_list_ordered_by_long_names_is_paged(world: World) -> None:
     for number in range(51):
         world.start(f"{number:02}" + "\U0001f4a5" * 60)
-    following = unescape(re.search(r'rel="next" href="([^"]+)"', world.client.get("/?sort=name").text).group(1))  # type: ignore[union-attr]
-    assert "50\U0001f4a5" in world.client.get(following).text
+    link = re.search(r'rel="next" href="([^"]+)"', world.client.get("/?sort=name").text)
+    assert link is not None
+    assert "50\U0001f4a5" in world.client.get(unescape(link.group(1))).text
 
 
 def test_run_page_answers_whether_it_is_the_same_run(incident: World) -> None:
@@ -146,6 +149,89 @@ def test_every_figure_of_a_run(incident: World, axis: str, theme: str) -> None:
     low, high = panels["loss"][0]["figure"]["layout"]["xaxis"]["range"]
     assert low < 1 * scale
     assert 400 * scale < high < 420 * scale
+
+
+def test_what_happened_stands_in_one_list(incident: World) -> None:
+    run = incident.run_id("v7x")
+    own = {"Sec-Fetch-Site": "same-origin"}
+    form = {"text": HOSTILE, "step": "1,200", "by": "Ada <b>"}
+    sent = incident.client.post(f"/runs/{run}/notes", data=form, headers=own)
+    assert (sent.status_code, sent.headers["location"]) == (303, f"/runs/{run}#timeline")
+    page = incident.client.get(f"/runs/{run}").text
+    assert HOSTILE not in page
+    happened = text_of(page).split("What happened", 1)[1]
+    assert re.search(r"1\u202f200 note <script>alert\(1\).*Ada <b>", happened)
+    assert "alert v7x: train loss sinks" in happened
+    assert "200 checkpoint gs://bucket/200" in happened
+    for wrong, why in (
+        ({"text": " "}, "text"),
+        ({"text": "x", "step": "soon"}, "step"),
+        ({"text": "x", "by": ""}, "by"),
+    ):
+        answer = incident.client.post(f"/runs/{run}/notes", data=form | wrong, headers=own)
+        assert answer.status_code == 422
+        assert why in text_of(answer.text)
+    assert (
+        incident.client.post(f"/runs/{run}/notes", data=form, headers={"Sec-Fetch-Site": "cross-site"}).status_code
+        == 403
+    )
+    (note,) = incident.client.get(f"/api/v1/runs/{run}/notes").json()["items"]
+    assert (note["step"], note["by"]) == (1200, "Ada <b>")
+    gone = incident.client.post(f"/runs/{run}/notes/{note['id']}/remove", headers=own)
+    assert gone.status_code == 303
+    assert incident.client.get(f"/api/v1/runs/{run}/notes").json()["items"] == []
+
+
+def test_a_run_is_archived_and_restored_by_its_page(incident: World) -> None:
+    run, own = incident.run_id("v7x"), {"Sec-Fetch-Site": "same-origin"}
+    assert incident.client.post(f"/runs/{run}/archive", headers=own).status_code == 303
+    assert "the list of runs leaves it out" in text_of(incident.client.get(f"/runs/{run}").text)
+    assert "v7x" not in text_of(incident.client.get("/").text)
+    assert incident.client.post(f"/runs/{run}/restore", headers=own).status_code == 303
+    assert "v7x" in text_of(incident.client.get("/").text)
+
+
+def test_a_window_is_read_at_full_resolution(world: World) -> None:
+    segment = world.start("long", reference=None)
+    for first in range(1, 40_001, 10_000):
+        steps = list(range(first, first + 10_000))
+        world.send(segment, steps, {TRAIN: [9.5 if step == 20_200 else 3.0 for step in steps]})
+    address = f"/pages/runs/{world.run_id('long')}/figures/loss"
+
+    def xs(**query: object) -> np.ndarray:
+        panel = world.client.get(address, params=query).json()["panels"][0]
+        (trace,) = [t for t in panel["figure"]["data"] if t.get("name") == "run" and t.get("showlegend", True)]
+        return decode(trace["x"])
+
+    assert len(xs(x="steps")) <= 2000
+    near = xs(x="steps", **{"from": 20_000, "to": 20_400})
+    assert set(range(20_000, 20_401)) <= set(near.astype(int).tolist())
+    assert len(near) <= 600
+    near = xs(x="tokens", **{"from": 20_000 * 1024, "to": 20_400 * 1024})
+    assert {step * 1024 for step in range(20_000, 20_401)} <= set(near.astype(int).tolist())
+    assert len(xs(x="steps", **{"from": 400, "to": 300})) == len(xs(x="steps"))
+    assert world.client.get(address, params={"from": "nan"}).status_code == 422
+
+
+def test_superseded_points_and_branches_are_drawn(world: World) -> None:
+    first = world.start("restarted")
+    world.train(first, 1, 120, double_shard=False)
+    second = world.start("restarted", start_step=100, launch=2)
+    world.train(second, 101, 140, double_shard=False, seed=6)
+    fork = world.start("again", start_step=110, launch=3, forked_from={"run": "restarted", "step": 110})
+    world.train(fork, 111, 150, double_shard=False, seed=7)
+
+    def traces(name: str, **query: object) -> dict[str, dict[str, object]]:
+        answer = world.client.get(f"/pages/runs/{world.run_id(name)}/figures/loss", params=query | {"x": "steps"})
+        return {trace["name"]: trace for trace in answer.json()["panels"][0]["figure"]["data"] if trace.get("name")}
+
+    assert "superseded" not in traces("restarted")
+    old = decode(traces("restarted", superseded=True)["superseded"]["x"])
+    assert old.tolist() == list(range(101, 121))
+    branch = decode(traces("restarted")["again (fork)"]["x"])
+    assert branch.tolist() == list(range(111, 151))
+    parent = decode(traces("again")["restarted (forked from)"]["x"])
+    assert parent.tolist() == list(range(111, 141))
 
 
 def test_figures_have_a_validator(incident: World) -> None:
@@ -203,7 +289,7 @@ def test_acknowledging_by_the_form(incident: World) -> None:
     answer = incident.client.post(address, data=form, headers={"Sec-Fetch-Site": "same-origin"})
     assert answer.status_code == 303
     page = incident.client.get(answer.headers["location"]).text
-    assert f"by {HOSTILE}: looking" in text_of(page)
+    assert f"by {HOSTILE} (alert page): looking" in text_of(page)
     assert "<script>alert" not in page
     assert "Acknowledge</button>" not in page
 

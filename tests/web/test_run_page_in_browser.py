@@ -107,7 +107,7 @@ def test_new_data_arrives_without_reload_and_keeps_the_zoom(server: Server, visi
     assert len(page.evaluate(FIGURE, "loss")["xs"]) > 0
     page.evaluate("Plotly.relayout(document.querySelector('#figures-loss .plot'), {'xaxis.range': [20480, 61440]})")
     page.wait_for_function(f"() => ({FIGURE})('gap').range[1] === 61440", timeout=WAIT)  # the others follow
-    assert "from=20480.00&to=61440.00" in page.url
+    assert "from=20480&to=61440" in page.url
 
     world.train(segment, 151, 300)
     world.judge()
@@ -121,6 +121,63 @@ def test_new_data_arrives_without_reload_and_keeps_the_zoom(server: Server, visi
     page.get_by_role("button", name="Reset zoom").click()
     page.wait_for_function(f"() => ({FIGURE})('loss').range[1] > 300 * 1024", timeout=WAIT)
     assert "from=" not in page.url
+
+
+def test_a_zoom_shows_every_point_and_a_link_shows_it_again(server: Server, visit: Visit) -> None:
+    segment = server.world.start("long", reference=None)
+    for first in range(1, 60_001, 10_000):
+        steps = list(range(first, first + 10_000))
+        server.world.send(segment, steps, {"train/ce_loss": [9.5 if s == 30_200 else 3.0 + s % 7 / 10 for s in steps]})
+    page = visit.go(address(server, "long"))
+    whole = page.evaluate(FIGURE, "loss")
+    assert len(whole["xs"]) <= 2000
+    low, high = 30_000 * 1024, 30_400 * 1024
+    page.evaluate(f"Plotly.relayout(document.querySelector('#figures-loss .plot'), {{'xaxis.range': [{low}, {high}]}})")
+    page.wait_for_function(
+        f"() => ({FIGURE})('loss').xs.filter(x => x >= {low} && x <= {high}).length === 401", timeout=WAIT
+    )
+    link = page.url
+    assert f"from={low}&to={high}" in link
+    again = visit.go(link)
+    figure = again.evaluate(FIGURE, "loss")
+    assert figure["range"] == [low, high]
+    assert len([x for x in figure["xs"] if low <= x <= high]) == 401
+    peak = again.evaluate(
+        "() => Math.max(...[...document.querySelector('#figures-loss .plot')._fullData].flatMap(t => Array.from(t.y)))"
+    )
+    assert peak == pytest.approx(9.5)  # the spike of a single step
+    again.get_by_role("button", name="Reset zoom").click()
+    again.wait_for_function(f"() => ({FIGURE})('loss').xs.length === {len(whole['xs'])}", timeout=WAIT)
+
+
+def test_the_axis_of_time_zooms_too(server: Server, visit: Visit) -> None:
+    page = visit.go(address(server))
+    page.get_by_role("button", name="Wall time").click()
+    page.wait_for_function(f"() => ({FIGURE})('loss').xs.at(-1) > 1.6e12", timeout=WAIT)
+    xs = page.evaluate(FIGURE, "loss")["xs"]
+    low, high = xs[0] - 1000, xs[-1] + 1000
+    page.evaluate(f"Plotly.relayout(document.querySelector('#figures-loss .plot'), {{'xaxis.range': [{low}, {high}]}})")
+    expect(page.get_by_role("button", name="Reset zoom")).to_be_visible(timeout=WAIT)
+    page.wait_for_function("() => new URLSearchParams(location.search).has('from')", timeout=WAIT)
+    page = visit.go(page.url)
+    assert len(page.evaluate(FIGURE, "loss")["xs"]) == len(xs)
+
+
+def test_choices_live_in_the_address(server: Server, visit: Visit) -> None:
+    page = visit.go(address(server))
+    log = page.get_by_label("logarithmic losses")
+    log.focus()
+    page.keyboard.press("Space")
+    page.wait_for_function(
+        "() => document.querySelector('#figures-loss .plot').layout.yaxis.type === 'log'", timeout=WAIT
+    )
+    assert page.url.endswith("?log=true")
+    page.get_by_label("means over points").uncheck()
+    page = visit.go(page.url)
+    expect(page.get_by_label("means over points")).not_to_be_checked()
+    expect(page.get_by_label("logarithmic losses")).to_be_checked()
+    names = page.evaluate("() => document.querySelector('#figures-loss .plot')._fullData.map(t => t.name)")
+    assert names.count("run") == 1
 
 
 def test_axis_is_part_of_the_address_and_works_by_keyboard(server: Server, visit: Visit) -> None:

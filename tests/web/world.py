@@ -57,6 +57,8 @@ class World:
         start_step: int = 0,
         launch: int = 1,
         config: dict[str, object] | None = None,
+        forked_from: dict[str, object] | None = None,
+        topology: dict[str, object] | None = None,
     ) -> str:
         """Open a segment and return its id."""
         segment = str(uuid5(SPACE, f"{project} {name} {stage} {launch}"))
@@ -69,12 +71,13 @@ class World:
             "kind": "trainer",
             "start_step": start_step,
             "tokens_per_step": TOKENS_PER_STEP,
-            "topology": {"hosts": HOSTS, "processes": 1, "devices": 1, "device_kind": "cpu"},
+            "topology": topology or {"hosts": HOSTS, "processes": 1, "devices": 1, "device_kind": "cpu"},
             "config": {"learning_rate": 0.002} if config is None else config,
             "versions": {"jax": "0.10.2"},
             "data": {"rows": 3200, "epochs": 1},
             "sample_rows": 1,
             "started_at": time.time() + launch - 10.0,
+            "forked_from": forked_from,
         }
         answer = self.client.put(f"/api/v1/segments/{segment}", json=body | self._sent(segment, "segment", 0))
         assert answer.status_code in (200, 201, 202), answer.text

@@ -22,6 +22,13 @@ CHANGES = {
     "reopened": "Back again",
     "acknowledged": "Acknowledged",
     "resolved": "Resolved",
+    "withdrawn": "Withdrawn",
+    "settled": "Good again",
+    "muted": "Muted",
+    "unmuted": "Mute over",
+    "assigned": "Assigned",
+    "commented": "Comment",
+    "repeated": "Said again",
 }
 
 
@@ -54,6 +61,8 @@ class AlertPage:
     severity: str
     family: str
     tone: str
+    muted_until: float | None
+    assignee: str | None
     run_uuid: UUID
     run_name: str
     opened_at: float
@@ -84,6 +93,8 @@ def alert_page(context: Context, uuid: UUID) -> AlertPage:
         severity=alert.severity,
         family=alert.family,
         tone=tone,
+        muted_until=alert.muted_until,
+        assignee=alert.assignee,
         run_uuid=alert.run,
         run_name=alert.run_name,
         opened_at=alert.opened_at,
@@ -102,14 +113,27 @@ def alert_page(context: Context, uuid: UUID) -> AlertPage:
 def _change(change: ChangeAnswer) -> ChangeLine:
     rules = ", ".join(formatting.rule_title(rule) for rule in change.body.get("rules") or ())
     text = rules
-    if change.kind == "acknowledged":
-        note = change.body.get("note")
-        text = f"by {change.body.get('by', 'somebody')}" + (f": {note}" if note else "")
+    if "by" in change.body:
+        return ChangeLine(change.at, CHANGES.get(change.kind, change.kind.capitalize()), _by_hand(change))
+    if change.kind == "repeated":
+        text = f"to {change.body.get('channel', '')}"
     elif change.body.get("step") is not None:
         text = f"{rules} at step {formatting.step(change.body['step'])}".strip()
     if change.body.get("reason"):
         text = f"{text or rules}: {change.body['reason']}"
     return ChangeLine(change.at, CHANGES.get(change.kind, change.kind.capitalize()), text)
+
+
+def _by_hand(change: ChangeAnswer) -> str:
+    """Who did it, through what, and what they said."""
+    body, text = change.body, ""
+    if change.kind == "muted":
+        text = f"until {formatting.utc(body['until'])} "
+    if change.kind == "assigned":
+        text = f"to {body['assignee']} " if body.get("assignee") else "to nobody "
+    via = f" ({body['via']})" if body.get("via") else ""
+    note = f": {body['note']}" if body.get("note") else ""
+    return f"{text}by {body['by']}{via}{note}"
 
 
 def _delivery(delivery: DeliveryAnswer) -> DeliveryLine:

@@ -8,9 +8,11 @@ import service.judgements.gap as read
 from service.judgements.gap import read_gap
 from web import formatting
 from web.content.accuracy import accuracy, tasks
+from web.content.branches import branches, superseded
 from web.content.panels import Group, Panel, newest
 from web.content.ribbon import segments
 from web.content.scene import TRAIN, Scene, local_level
+from web.content.training import training
 from web.figures.curve import MAX_POINTS
 from web.figures.gap import Gap, gap_figure
 from web.figures.heldout import heldout_figure
@@ -28,11 +30,14 @@ def loss(scene: Scene) -> Group:
         reference,
         palette=scene.palette,
         axis=scene.axis,
-        run_means=local_level(run),
-        reference_means=None if reference is None else local_level(reference),
+        run_means=local_level(run) if scene.choices.smooth else None,
+        reference_means=local_level(reference) if reference is not None and scene.choices.smooth else None,
         tolerance=scene.tolerance(TRAIN),
         marks=scene.marks,
         x_range=scene.x_range,
+        branches=branches(scene, TRAIN),
+        superseded=superseded(scene, TRAIN) if scene.choices.superseded else None,
+        log=scene.choices.log,
     )
     words = newest(run, reference, "nats")
     if reference is None:
@@ -102,6 +107,7 @@ def heldout(scene: Scene) -> Group:
             tolerance=scene.tolerance(metric),
             marks=scene.marks,
             x_range=scene.x_range,
+            log=scene.choices.log,
         )
         title = f"Held-out loss: {_set_title(scene, metric)}"
         panels.append(Panel(metric, title, newest(run, reference, "nats"), figure))
@@ -124,4 +130,5 @@ GROUPS: Mapping[str, Callable[[Scene], Group]] = {
     "heldout": heldout,
     "accuracy": accuracy,
     "tasks": tasks,
+    "training": training,
 }

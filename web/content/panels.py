@@ -41,7 +41,7 @@ def newest(run: Curve, reference: Curve | None, unit: str, digits: int = 3) -> s
         return "No finite value yet." if len(run) else "No value yet."
     last = good[-1]
     value = float(run.mean[last])
-    words = f"Newest: {formatting.number(value, digits)} {unit}"
+    words = f"Newest: {formatting.number(value, digits)} {unit}".rstrip()
     if reference is not None and reference.finite.sum() > 1:
         k = reference.finite
         x = float(run.x[last])

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.orm import Session
-
 from service.alerts.endpoints import list_alerts
 from service.alerts.schemas import AlertSummary
 from service.context import Context
 from service.database.engine import reading
-from service.database.models import Event
+from service.hardware.endpoints import list_segments
 from service.judgements.repository import JudgementRepository
 from service.runs.conversions import Conversion, conversions
 from service.runs.endpoints import read_run
@@ -22,19 +19,10 @@ from service.runs.repository import RunRepository
 from service.runs.schemas import RunDetail, RunReference
 from web.content.headline import TONES, Fact, facts, in_order
 from web.content.runs import share_of
+from web.content.starts import StartLine, starts
+from web.content.timeline import Happening, timeline
 
-EVENTS = 50
 ALERTS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class EventLine:
-    """Something the trainer said beside numbers."""
-
-    step: int
-    kind: str
-    text: str
-    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +49,11 @@ class RunPage:
     finished: bool
     alerts: Sequence[AlertSummary]
     judgements: Sequence[Mapping[str, Any]]
-    events: Sequence[EventLine]
+    archived_at: float | None
+    timeline: Sequence[Happening]
     step_meanings: Sequence[str]
     conversions: Sequence[Conversion]
+    starts: Sequence[StartLine]
 
 
 def run_page(context: Context, uuid: UUID) -> RunPage:
@@ -77,7 +67,7 @@ def run_page(context: Context, uuid: UUID) -> RunPage:
     with reading(context.engine) as session:
         row = RunRepository(session).by_uuid(uuid)
         bodies = {j.rule: j.body for j in JudgementRepository(session).of_run(row.id)} if row else {}
-        events = _events(session, row.id) if row else []
+        happened = timeline(session, row.id, alerts) if row else []
     meanings, converted = conversions(run.segments, run.metrics)
     return RunPage(
         uuid=run.id,
@@ -100,9 +90,11 @@ def run_page(context: Context, uuid: UUID) -> RunPage:
         finished=_finished(run),
         alerts=sorted(alerts, key=lambda alert: alert.state == "resolved"),
         judgements=in_order(bodies),
-        events=events,
+        archived_at=run.archived_at,
+        timeline=happened,
         step_meanings=meanings,
         conversions=converted,
+        starts=starts(list_segments(context, uuid).items),
     )
 
 
@@ -119,21 +111,3 @@ def _summary(run: RunDetail) -> str:
 def _finished(run: RunDetail) -> bool:
     live = [segment for segment in run.segments if not segment.superseded]
     return bool(live) and all(segment.finished_at is not None for segment in live)
-
-
-def _events(session: Session, run_id: int) -> list[EventLine]:
-    """The newest events, the newest first."""
-    repository = RunRepository(session)
-    newest: list[Event] = []
-    cursor: str | None = None
-    while True:
-        page, cursor = repository.events(run_id, cursor, 1000)
-        newest = [*newest, *page][-EVENTS:]
-        if cursor is None:
-            break
-    return [EventLine(event.step, event.kind, _text(event.value.get("value")), event.at) for event in reversed(newest)]
-
-
-def _text(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 400 else text[:400] + "…"

@@ -85,7 +85,8 @@ def run_list(
     Raises:
         InvalidError: the cursor was not made for this order.
     """
-    order: Sort = next((key for key in SORTS if key == sort), "newest")
+    orders: dict[str, Sort] = {key: key for key in SORTS}
+    order = orders.get(sort, "newest")
     verdict = verdict if verdict in VERDICTS else ""
     search = search.strip()
     listing = Listing(

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
 from service.alerts.repository import AlertRepository
@@ -21,68 +20,31 @@ from service.references.description import Description
 from service.references.repository import ReferenceRepository
 from service.series.repository import Overview, SeriesRepository
 from web import formatting
+from web.content.choices import Choices
 from web.content.headline import onset
-from web.figures.curve import MAX_POINTS, Curve, Floats
+from web.content.ruler import Ruler
+from web.figures.curve import MAX_POINTS, Curve
 from web.figures.layout import AxisKind, Mark
 from web.figures.palette import Palette
 
 TRAIN = "train/ce_loss"
-MARGIN = 0.03  # of the run's width, left free on both sides
+TIME = "axis/time"
 AROUND = 1.0  # widths of the run to both sides in which the reference is still drawn
 
 
 @dataclass(frozen=True, slots=True)
-class Ruler:
-    """Places points on the horizontal axis. `steps` and `tokens` (n,) are the run's own, ascending.
-
-    A reference is placed at equal tokens: on the step axis that is the run's step at the same tokens.
-    """
-
-    kind: AxisKind
-    steps: Floats
-    tokens: Floats
-
-    def of(self, steps: NDArray[np.int64], tokens: Floats) -> Floats:
-        """Points of the run, (n,); NaN where their tokens are not known."""
-        return tokens if self.kind == "tokens" else steps.astype(np.float64)
-
-    def of_reference(self, steps: NDArray[np.int64], tokens: Floats) -> Floats:
-        """Points of the reference, (n,)."""
-        if self.kind == "tokens":
-            return tokens
-        if len(self.tokens) < 2:
-            return steps.astype(np.float64)
-        pace = (self.steps[-1] - self.steps[0]) / (self.tokens[-1] - self.tokens[0])
-        placed = np.interp(tokens, self.tokens, self.steps)
-        placed += np.minimum(tokens - self.tokens[0], 0) * pace + np.maximum(tokens - self.tokens[-1], 0) * pace
-        return placed
-
-    def of_step(self, step: float) -> float:
-        """One step of the run."""
-        if self.kind == "steps" or len(self.steps) == 0:
-            return float(step)
-        return float(np.interp(step, self.steps, self.tokens))
-
-    def range(self) -> tuple[float, float] | None:
-        """The run's extent with a margin, None where nothing is known yet."""
-        ends = self.tokens if self.kind == "tokens" else self.steps
-        if len(ends) == 0:
-            return None
-        low, high = float(ends[0]), float(ends[-1])
-        pad = MARGIN * (high - low) or max(abs(high) * 0.1, 1.0)
-        return low - pad, high + pad
-
-
-@dataclass(frozen=True, slots=True)
 class Scene:
-    """One run as its figures see it. `newest` maps rules to their latest judgement's JSON."""
+    """One run as its figures see it. `x_range` is the part of the axis that is shown, `steps` the run's steps (first,
+    last) that a reader's window holds: None where all are shown."""
 
     session: Session
     run: Run
     series: SeriesRepository
+    choices: Choices
     ruler: Ruler
     palette: Palette
     x_range: tuple[float, float] | None
+    steps: tuple[int, int] | None
     marks: tuple[Mark, ...]
     reference: Reference | None
     content: Description | None
@@ -94,9 +56,14 @@ class Scene:
         return self.ruler.kind
 
     def overview(self, run_id: int, metric: str) -> Overview | None:
-        """The live points of a metric in at most MAX_POINTS buckets."""
+        """The live points of a metric in at most MAX_POINTS buckets: in a window that is small enough, each point."""
         found = self.series.overview(run_id, metric, points=MAX_POINTS)
-        return found if found is not None and len(found) else None
+        if found is None or not len(found):
+            return None
+        if self.steps is None or run_id != self.run.id or found.count.max() == 1:  # each point is there already
+            return found
+        first, last = self.steps
+        return self.series.overview(run_id, metric, points=MAX_POINTS, from_step=first, to_step=last)
 
     def curve(self, overview: Overview | None, *, reference: bool = False) -> Curve:
         """An overview as a curve; buckets without a place on the axis are left out."""
@@ -143,14 +110,15 @@ def local_level(curve: Curve) -> Curve | None:
     return Curve.of(fitted.tokens, fitted.values)
 
 
-def set_scene(session: Session, run: Run, kind: AxisKind, palette: Palette) -> Scene:
+def set_scene(session: Session, run: Run, choices: Choices, palette: Palette) -> Scene:
     """Look up everything that the figures of a run share."""
     series = SeriesRepository(session)
     train = series.overview(run.id, TRAIN, points=MAX_POINTS)
     if train is None or not len(train):
         names = series.names(run.id)
         train = series.overview(run.id, names[0], points=MAX_POINTS) if names else None
-    ruler = _ruler(kind, train)
+    times = series.overview(run.id, TIME, points=MAX_POINTS) if choices.axis == "time" else None
+    ruler = Ruler.from_overviews(choices.axis, train, times)
     view = None
     with contextlib.suppress(UnknownReferenceError):
         view = reference_view(session, run)
@@ -159,23 +127,16 @@ def set_scene(session: Session, run: Run, kind: AxisKind, palette: Palette) -> S
         session=session,
         run=run,
         series=series,
+        choices=choices,
         ruler=ruler,
         palette=palette,
-        x_range=ruler.range(),
+        x_range=choices.window or ruler.range(),
+        steps=ruler.steps_of(choices.window) if choices.window else None,
         marks=_marks(session, run, ruler),
         reference=reference,
         content=description(reference) if reference else None,
         view=view,
     )
-
-
-def _ruler(kind: AxisKind, overview: Overview | None) -> Ruler:
-    if overview is None:
-        return Ruler(kind, np.empty(0), np.empty(0))
-    k = np.isfinite(overview.tokens)
-    if kind == "steps" and not k.any():
-        return Ruler(kind, overview.steps.astype(np.float64), np.empty(0))
-    return Ruler(kind, overview.steps[k].astype(np.float64), overview.tokens[k])
 
 
 def _marks(session: Session, run: Run, ruler: Ruler) -> tuple[Mark, ...]:

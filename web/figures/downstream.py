@@ -119,7 +119,8 @@ def accuracy_figure(
     layout["yaxis"]["tickformat"] = ".0%" if _wide(layout["yaxis"].get("range")) else ".1%"
     layout["yaxis"]["hoverformat"] = ".2%"
     if not legend:
-        layout["xaxis"]["nticks"], layout["yaxis"]["nticks"] = 5, 5
+        layout["xaxis"]["nticks"], layout["yaxis"]["nticks"] = 3 if axis == "time" else 5, 5
+        layout["xaxis"]["tickangle"] = 0
         layout["margin"] |= {"l": 50, "b": 34}
         layout["annotations"] = []  # a small multiple has room for the lines, not for the label
     return figure(traces, layout)

@@ -22,6 +22,7 @@ def heldout_figure(
     marks: Sequence[Mark] = (),
     x_range: tuple[float, float] | None = None,
     y_title: str = "nats per token",
+    log: bool = False,
 ) -> Figure:
     """Run over reference (± tolerance, in nats, where one is known)."""
     traces: list[Trace] = []
@@ -49,7 +50,8 @@ def heldout_figure(
     if x_range is not None:
         drawn = [curve.between(*x_range) for curve in drawn]
     y_range = value_range(drawn, cut=0.02 if max(map(len, drawn)) > MARKED else 0.0)
-    return figure(traces, frame(palette, axis, y_title=y_title, x_range=x_range, y_range=y_range, marks=marks))
+    layout = frame(palette, axis, y_title=y_title, x_range=x_range, y_range=y_range, marks=marks, log=log)
+    return figure(traces, layout)
 
 
 def _markers(curve: Curve, color: str, symbol: str) -> dict[str, Any]:

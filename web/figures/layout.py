@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,7 +11,7 @@ from web.figures.curve import RUG_AXIS, Trace, plain
 from web.figures.palette import Palette, fade
 
 Figure = dict[str, Any]
-AxisKind = Literal["tokens", "steps"]
+AxisKind = Literal["tokens", "steps", "time"]
 
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
 THIN_SPACE = "\u202f"
@@ -36,8 +37,13 @@ def frame(
     marks: Sequence[Mark] = (),
     y_format: str = ".4~f",
     legend: bool = True,
+    log: bool = False,
 ) -> dict[str, Any]:
-    """A layout. `uirevision` changes only with the axis, so that new data keeps the reader's zoom."""
+    """A layout. `uirevision` changes only with the axis, so that new data keeps the reader's zoom.
+
+    On the axis "time" x is in milliseconds since 1970, UTC. With `log` the vertical axis is logarithmic; `y_range` is
+    in the values' own unit all the same.
+    """
     tick = {"color": palette.muted, "size": 11}
     x: dict[str, Any] = {
         "title": {"text": axis, "font": tick, "standoff": 4},
@@ -65,8 +71,13 @@ def frame(
         "nticks": 7,
         "exponentformat": "none",
     }
+    if axis == "time":
+        x |= {"type": "date", "title": {"text": "wall time, UTC", "font": tick, "standoff": 4}, "nticks": 6}
     if x_range is not None:
         x["range"] = list(x_range)
+    if log:
+        y |= {"type": "log", "nticks": 5}
+        y_range = _decades(y_range)
     if y_range is not None:
         y["range"] = list(y_range)
     layout: dict[str, Any] = {
@@ -103,6 +114,14 @@ def frame(
     for mark in marks:
         add_mark(layout, mark, palette, x_range)
     return layout
+
+
+def _decades(y_range: Sequence[float] | None) -> list[float] | None:
+    """A range for a logarithmic axis; None, so that Plotly chooses, where nothing of it is above nought."""
+    if y_range is None or y_range[1] <= 0:
+        return None
+    low = y_range[0] if y_range[0] > 0 else y_range[1] / 1000
+    return [math.log10(low), math.log10(y_range[1])]
 
 
 def add_mark(layout: dict[str, Any], mark: Mark, palette: Palette, x_range: tuple[float, float] | None = None) -> None:

@@ -25,10 +25,15 @@ def loss_figure(
     y_title: str = "nats per token",
     run_name: str = "run",
     reference_name: str = "reference",
+    branches: Sequence[tuple[str, Curve]] = (),
+    superseded: Curve | None = None,
+    log: bool = False,
 ) -> Figure:
     """Block means (`…_means`) are the strong lines where given, and the points stay faint behind them.
 
     The tolerance (in the unit of the loss) is drawn about the reference's block means, else about its points.
+    `branches` are forks of the run, or what it was forked from, with their names; `superseded` is what later starts
+    of the run have replaced.
     """
     traces: list[Trace] = []
     drawn = [run]
@@ -46,6 +51,12 @@ def loss_figure(
         traces += _lines(reference, reference_means, reference_name, palette.reference, "dash")
         traces += rug(reference, palette)
         drawn.append(reference)
+    for number, (name, branch) in enumerate(branches):
+        traces.append(line(branch, name, palette.branch, width=1.2, dash=("dot", "dashdot", "longdash")[number % 3]))
+        drawn.append(branch)
+    if superseded is not None and len(superseded):
+        marker = {"color": palette.muted, "symbol": "x-thin-open", "size": 4, "opacity": 0.7}
+        traces.append(line(superseded, "superseded", palette.muted, mode="markers", marker=marker))
     traces += spread(run, fade(palette.run, 0.22))
     traces += _lines(run, run_means, run_name, palette.run, "solid")
     traces += rug(run, palette)
@@ -55,7 +66,8 @@ def loss_figure(
     shown = [m if x_range is None else m.between(*x_range) for m in means]
     settled = [float(v) for m in shown for v in m.mean[len(m) // 8 :] if np.isfinite(v)]
     y_range = value_range(drawn, include=settled)
-    return figure(traces, frame(palette, axis, y_title=y_title, x_range=x_range, y_range=y_range, marks=marks))
+    layout = frame(palette, axis, y_title=y_title, x_range=x_range, y_range=y_range, marks=marks, log=log)
+    return figure(traces, layout)
 
 
 def _lines(points: Curve, means: Curve | None, name: str, color: str, dash: str) -> list[Trace]:

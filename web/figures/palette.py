@@ -21,6 +21,8 @@ class Palette:
     onset: str
     segment: str
     segment_alternate: str
+    branch: str
+    runs: tuple[str, ...]  # of a comparison: Okabe and Ito's colours, darkened or lightened to reach 3 : 1
 
 
 LIGHT = Palette(
@@ -36,6 +38,8 @@ LIGHT = Palette(
     onset="#c96a00",
     segment="#7b93b5",
     segment_alternate="#a9b8cd",
+    branch="#8e4585",
+    runs=("#1a5fb4", "#b34700", "#007a5a", "#9c3f7f", "#5d6670", "#7a6a00", "#0f7fa8", "#a31b14"),
 )
 DARK = Palette(
     surface="#171a1f",
@@ -50,6 +54,8 @@ DARK = Palette(
     onset="#ffb454",
     segment="#4d6485",
     segment_alternate="#6f86a8",
+    branch="#e39bd8",
+    runs=("#6fb1ff", "#ffa04d", "#4fd1a0", "#e39bd8", "#aab3bf", "#e0d24a", "#6cd4f5", "#ff8a80"),
 )
 
 

@@ -6,31 +6,42 @@ import * as address from "./address.js";
 const touch = matchMedia("(pointer: coarse)").matches;
 const CONFIG = { displaylogo: false, responsive: true, displayModeBar: touch ? false : "hover",
   modeBarButtons: [["zoom2d", "pan2d", "resetScale2d"]] };
+const SETTLED = 120;  // ms without a further change of a zoom
 const SHARED = "";  // the figures of a run share one horizontal range, kept in the address; other groups have their own
 const plots = new Map();  // plot -> what it shares its range with
 const zooms = new Map();  // the same -> [low, high] chosen by the reader
 let view = 0;             // counts resets: Plotly keeps a chosen vertical range as long as it stays the same
+let asked = 0;            // counts drawings: an answer that a later one has overtaken is not drawn
+let later = 0;            // the timer of a drawing that waits for the end of a zoom
 let following = false;    // while other figures follow a zoom, their own events are not news
 if (address.zoom()) zooms.set(SHARED, address.zoom());
 
 /** Fetch and draw every group of figures on the page. */
 export async function drawFigures() {
   if (!zooms.size) view += 1;
+  asked += 1;
   const groups = [...document.querySelectorAll("[data-figures]")];
-  const results = await Promise.allSettled(groups.map(drawGroup));
+  const results = await Promise.allSettled(groups.map((group) => drawGroup(group, asked)));
   const failed = results.find((result) => result.status === "rejected");
   if (failed) throw failed.reason;
 }
 
-async function drawGroup(group) {
+async function drawGroup(group, turn) {
   const query = new URLSearchParams({ x: address.axis(), theme: theme() });
+  if (shares(group)) {
+    const zoom = zooms.get(SHARED);
+    if (zoom) for (const [name, value] of [["from", zoom[0]], ["to", zoom[1]]]) query.set(name, value);
+    for (const [name, value] of Object.entries(address.choices())) query.set(name, value);
+  }
   let answer;
   try {
-    answer = await (await get(`${group.dataset.figures}?${query}`)).json();
+    const joint = group.dataset.figures.includes("?") ? "&" : "?";
+    answer = await (await get(`${group.dataset.figures}${joint}${query}`)).json();
   } catch (error) {
     if (!group.querySelector(".panel")) say(group, error.status === 401 ? "Signed out: load the page again." : "Could not load this figure; trying again with the next data.");
     throw error;
   }
+  if (turn !== asked) return;
   const wanted = new Set(answer.panels.map((panel) => panel.id));
   for (const old of [...group.children]) if (!wanted.has(old.dataset.panel)) remove(old);
   const known = new Map([...group.children].map((child) => [child.dataset.panel, child]));
@@ -39,6 +50,9 @@ async function drawGroup(group) {
   if (answer.note) say(group, answer.note);
   group.dataset.state = "drawn";
 }
+
+/** Whether a group shares its horizontal range with the page's other figures. */
+const shares = (group) => group.dataset.zoom !== "own";
 
 function say(group, words) {
   const place = group.querySelector(".placeholder") ?? group.appendChild(document.createElement("p"));
@@ -65,7 +79,7 @@ async function drawPanel(group, element, panel) {
   layout.height = parseInt(getComputedStyle(group).getPropertyValue("--height"), 10);
   layout.dragmode = touch ? false : "zoom";
   if (plot.clientWidth < 420) Object.assign(layout.legend, { font: { ...layout.legend.font, size: 10 }, x: -0.18 });
-  const scope = group.dataset.zoom === "own" ? group.id : SHARED;
+  const scope = shares(group) ? SHARED : group.id;
   if (zooms.has(scope)) layout.xaxis.range = [...zooms.get(scope)];
   layout.xaxis.uirevision = layout.yaxis.uirevision = `${address.axis()} ${view}`;
   following = true;
@@ -93,13 +107,23 @@ function follow(plot, change) {
   if (following || !Object.keys(change).some((key) => key.startsWith("xaxis"))) return;
   const scope = plots.get(plot);
   if (change["xaxis.autorange"]) return void reset(scope);
-  const zoom = plot.layout.xaxis.range.map(Number);
+  const zoom = plot.layout.xaxis.range.map(place);
+  if (!zoom.every(Number.isFinite)) return;
   zooms.set(scope, zoom);
   if (scope === SHARED) address.setZoom(zoom);
   showReset();
   following = true;
   const others = [...plots.keys()].filter((other) => other !== plot && plots.get(other) === scope);
   Promise.all(others.map((other) => Plotly.relayout(other, { "xaxis.range": [...zoom] }))).finally(() => { following = false; });
+  if (scope !== SHARED) return;
+  clearTimeout(later);  // the points of the window itself follow as soon as the reader has stopped
+  later = setTimeout(() => drawFigures().catch(() => {}), SETTLED);
+}
+
+/** A place on the horizontal axis as a number: on the axis of time Plotly writes it as a date in UTC. */
+function place(value) {
+  return typeof value === "string" && value.includes("-") && value.includes(":") ? Date.parse(`${value.replace(" ", "T")}Z`)
+    : typeof value === "string" && /^\d{4}-\d\d-\d\d$/.test(value) ? Date.parse(`${value}T00:00Z`) : Number(value);
 }
 
 /** Back to the whole range in all figures that share it. */
@@ -126,6 +150,14 @@ export function startFigures() {
         other.setAttribute("aria-pressed", String(other === button));
       }
       reset(SHARED);
+    });
+  }
+  for (const box of document.querySelectorAll("[data-choice]")) {
+    box.checked = address.chosen(box.dataset.choice);
+    box.addEventListener("change", () => {
+      address.choose(box.dataset.choice, box.checked);
+      view += 1;
+      drawFigures().catch(() => {});
     });
   }
   document.getElementById("reset")?.addEventListener("click", () => reset(SHARED));

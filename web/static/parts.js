@@ -20,7 +20,8 @@ export async function refreshParts() {
 /** Whether the reader is writing in it: exchanging it would take the words away. */
 function isBeingFilled(part) {
   return [...part.querySelectorAll("input:not([type=hidden])")].some(
-    (input) => input === document.activeElement || input.value !== input.defaultValue);
+    (input) => (input === document.activeElement && input.type !== "checkbox")
+      || input.value !== input.defaultValue || input.checked !== input.defaultChecked);
 }
 
 function find(part, old) {

@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from judged_fixtures import client, world
+
+__all__ = ["client", "world"]

@@ -1,0 +1,170 @@
+"""The settings: channels with a test button; rules and tolerances with what a change would have raised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import RedirectResponse
+
+from service.channels.endpoints import change_channel, create_channel, delete_channel, test_channel
+from service.channels.schemas import ChannelChange, NewChannel
+from service.context import Context, ContextDep
+from service.errors import NotFoundError, ProblemError
+from service.rules.endpoints import reset_project_rule, reset_run_rule, set_project_rule, set_run_rule
+from service.rules.previewing import TriedSetting, preview_run_rule
+from service.rules.schemas import NewSetting
+from web import guard
+from web.content.settings import project_settings, run_settings, settings_page
+from web.forms import Form, body_of, problem
+from web.rendering import base_of, render
+
+router = APIRouter(include_in_schema=False, dependencies=[Depends(guard.require_sign_in)])
+actions = APIRouter(
+    include_in_schema=False, dependencies=[Depends(guard.require_sign_in), Depends(guard.require_same_origin)]
+)
+ANSWERS = {"yes": True, "no": False}
+
+
+@router.get("/settings")
+def settings(request: Request, context: ContextDep) -> Response:
+    """Channels, and the projects whose rules can be set."""
+    return render(request, "settings.html", page=settings_page(context), told=None, secret=None)
+
+
+@router.get("/settings/projects/{slug}")
+def of_project(request: Request, context: ContextDep, slug: str) -> Response:
+    """Every rule and what counts for it in a project."""
+    try:
+        return render(request, "rules.html", page=project_settings(context, slug), tried=None)
+    except ProblemError as error:
+        return problem(request, error)
+
+
+@router.get("/settings/runs/{uuid}")
+def of_run(request: Request, context: ContextDep, uuid: UUID) -> Response:
+    """Every rule and what counts for it in a run."""
+    try:
+        return render(request, "rules.html", page=run_settings(context, uuid), tried=None)
+    except ProblemError as error:
+        return problem(request, error)
+
+
+@actions.post("/settings/channels")
+async def add_channel(request: Request, context: ContextDep) -> Response:
+    """Make a channel; a secret that the service made is shown on this one page."""
+    form = await guard.form_of(request)
+
+    def act() -> Response:
+        names = ("name", "kind", "url", "secret", "project", "min_severity", "group_by")
+        made = create_channel(context, body_of(NewChannel, {name: form.get(name, "").strip() for name in names}))
+        told = f"Channel {made.name} was added. Send it a test message."
+        return render(request, "settings.html", page=settings_page(context), told=told, secret=made.secret)
+
+    return await _doing(request, act)
+
+
+@actions.post("/settings/channels/{uuid}/{action}")
+async def change(request: Request, context: ContextDep, uuid: UUID, action: str) -> Response:
+    """Test, switch or remove a channel."""
+
+    def act() -> Response:
+        if action == "test":
+            answer = test_channel(context, uuid)
+            status = "" if answer.status is None else f" ({answer.status})"
+            told = (
+                f"The test message arrived after {answer.seconds:.2f} s{status}."
+                if answer.delivered
+                else f"The test message did not arrive{status}: {answer.error}"
+            )
+            return render(request, "settings.html", page=settings_page(context), told=told, secret=None)
+        if action == "remove":
+            delete_channel(context, uuid)
+        elif action in ("on", "off"):
+            change_channel(context, uuid, ChannelChange.model_validate({"enabled": action == "on"}))
+        else:
+            raise NotFoundError(f"A channel has no action {action!r}.")
+        return RedirectResponse(f"{base_of(request)}/settings", 303)
+
+    return await _doing(request, act)
+
+
+@actions.post("/settings/projects/{slug}/rules/{action}")
+async def change_project_rule(request: Request, context: ContextDep, slug: str, action: str) -> Response:
+    """Set a project's rule, or take it back."""
+    form = await guard.form_of(request)
+
+    def act() -> Response:
+        rule = form.get("rule", "")
+        if action == "save":
+            set_project_rule(context, slug, rule, _setting(form))
+        elif action == "reset":
+            reset_project_rule(context, slug, rule, _by(form), form.get("reason", "").strip())
+        else:
+            raise NotFoundError(f"A project's rule has no action {action!r}.")
+        return RedirectResponse(f"{base_of(request)}/settings/projects/{slug}", 303)
+
+    return await _doing(request, act)
+
+
+@actions.post("/settings/runs/{uuid}/rules/{action}")
+async def change_run_rule(request: Request, context: ContextDep, uuid: UUID, action: str) -> Response:
+    """Set a run's rule, take it back, or try a setting on what is stored."""
+    form = await guard.form_of(request)
+
+    def act() -> Response:
+        rule = form.get("rule", "")
+        if action == "try":
+            return render(request, "rules.html", page=run_settings(context, uuid), tried=_try(context, uuid, form))
+        if action == "save":
+            set_run_rule(context, uuid, rule, _setting(form))
+        elif action == "reset":
+            reset_run_rule(context, uuid, rule, _by(form), form.get("reason", "").strip())
+        else:
+            raise NotFoundError(f"A run's rule has no action {action!r}.")
+        return RedirectResponse(f"{base_of(request)}/settings/runs/{uuid}", 303)
+
+    return await _doing(request, act)
+
+
+def _setting(form: Form) -> NewSetting:
+    until = None
+    if form.get("mute", "").isdigit():
+        until = (datetime.now(UTC) + timedelta(hours=int(form["mute"]))).isoformat()
+    return body_of(
+        NewSetting,
+        _numbers(form)
+        | {
+            "muted": True if until or form.get("mute") == "ever" else None,
+            "muted_until": until,
+            "by": form.get("by", "").strip(),
+            "reason": form.get("reason", "").strip(),
+        },
+    )
+
+
+def _try(context: Context, uuid: UUID, form: Form) -> Any:
+    return preview_run_rule(context, uuid, body_of(TriedSetting, {"rule": form.get("rule", "")} | _numbers(form)))
+
+
+def _numbers(form: Form) -> dict[str, Any]:
+    return {
+        "tolerance": form.get("tolerance", "").strip(),
+        "minimum_evidence": form.get("minimum_evidence", "").strip(),
+        "enabled": ANSWERS.get(form.get("enabled", "")),
+    }
+
+
+def _by(form: Form) -> str:
+    return form.get("by", "").strip()[:256] or "somebody"
+
+
+async def _doing(request: Request, act: Callable[[], Response]) -> Response:
+    try:
+        return await run_in_threadpool(act)
+    except ProblemError as error:
+        return problem(request, error)

@@ -97,6 +97,7 @@ class _Caller(threading.Thread):
     def run(self) -> None:
         while (call := self.calls.get()) is not None:
             call.make()
+            del call  # it may hold what ends this thread once nobody holds it any more
 
 
 class InTime:

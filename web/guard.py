@@ -35,6 +35,7 @@ def require_sign_in(request: Request, context: ContextDep) -> None:
     """Let a page's request through only with the token (or where none is needed)."""
     if not is_authorized(request, context.settings):
         raise SignInError
+    request.state.news = context.broker.last  # before anything is read: the page is told of all that comes after it
 
 
 def require_same_origin(request: Request) -> None:

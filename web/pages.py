@@ -23,6 +23,7 @@ from service.reports.endpoints import At, Format, read_report
 from service.runs.repository import RunRepository
 from web import alert_actions, guard, run_actions, settings_pages, static_files
 from web.content.alert import alert_page
+from web.content.checkpoints import checkpoint_table
 from web.content.choices import Choices
 from web.content.compare import comparison
 from web.content.compare_figures import compare_figures
@@ -191,6 +192,16 @@ def run_figures(request: Request, context: ContextDep, uuid: UUID, name: str, sh
         if found is None:
             raise NotFoundError(f"There is no run {uuid}.")
         return _answer(request, group(set_scene(session, found, shown.choices, palette_of(shown.theme))))
+
+
+@figures.get("/runs/{uuid}/checkpoints")
+def run_checkpoints(request: Request, context: ContextDep, uuid: UUID) -> Response:
+    """The table of checkpoints, as a part of the run's page."""
+    with reading(context.engine) as session:
+        found = RunRepository(session).by_uuid(uuid)
+        if found is None:
+            raise NotFoundError(f"There is no run {uuid}.")
+        return render(request, "checkpoints.html", table=checkpoint_table(session, found))
 
 
 @figures.get("/runs/{uuid}/gap.svg")

@@ -15,7 +15,7 @@ from tests.web.decoding import decode
 from tests.web.world import TRAIN, World
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e\U0001f4a5"
-FIGURES = ("loss", "gap", "segments", "heldout", "accuracy", "tasks")
+FIGURES = ("loss", "gap", "segments", "heldout", "accuracy", "tasks", "training", "data")
 
 
 def text_of(html: str) -> str:
@@ -232,6 +232,29 @@ def test_superseded_points_and_branches_are_drawn(world: World) -> None:
     assert branch.tolist() == list(range(111, 151))
     parent = decode(traces("again")["restarted (forked from)"]["x"])
     assert parent.tolist() == list(range(111, 141))
+
+
+def test_checkpoints_are_inside_outside_or_cannot_be_told(incident: World) -> None:
+    answer = incident.client.get(f"/pages/runs/{incident.run_id('v7x')}/checkpoints")
+    text = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", answer.text)))
+    steps = [int(step) for step in re.findall(r"step (\d+)", text)]
+    assert steps == list(range(400, 100, -25))
+    first = text.split("Held-out loss", 1)[1] if "Held-out loss" in text else text
+    assert re.search(r"\+0\.1\d+ ± 0\.0\d+ outside", first)  # held-out rises with the memorization
+    assert "inside" in text
+    incident.start("waiting")
+    empty = incident.client.get(f"/pages/runs/{incident.run_id('waiting')}/checkpoints")
+    assert "No held-out loss or accuracy yet" in empty.text
+
+
+def test_repeats_over_time_are_drawn_and_told(incident: World) -> None:
+    (panel,) = incident.client.get(f"/pages/runs/{incident.run_id('v7x')}/figures/data?x=steps").json()["panels"]
+    (line,) = [trace for trace in panel["figure"]["data"] if trace.get("name") == "rows"]
+    x, y = decode(line["x"]), decode(line["y"])
+    assert np.all(y[x < 100] == 0)
+    assert np.all(y[x > 105] == 1)
+    assert "rows had been read before" in panel["caption"]
+    assert "25.0\u202f% of 3\u202f200 declared rows were read" in panel["caption"]
 
 
 def test_figures_have_a_validator(incident: World) -> None:

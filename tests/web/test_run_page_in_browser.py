@@ -7,14 +7,14 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, expect
 from pydantic import SecretStr
 
 from service.alerts.repository import AlertRepository
 from service.database.engine import writing
 from tests.web.conftest import TOKEN, Server, make_settings
+from tests.web.visit import DRAWN, WAIT, Visit
 
-WAIT = 20_000
 # What Plotly holds of one figure: its data as arrays, its layout, and the range on screen.
 FIGURE = """group => {
   const plot = document.querySelector(`#figures-${group} .plot`);
@@ -22,32 +22,6 @@ FIGURE = """group => {
   return { xs: Array.from(trace.x), range: [...plot.layout.xaxis.range], shapes: plot.layout.shapes,
            ink: plot.layout.font.color, drawn: plot.querySelectorAll('.shapelayer path').length };
 }"""
-HIDE = """hidden => {
-  Object.defineProperty(document, 'hidden', { get: () => hidden, configurable: true });
-  document.dispatchEvent(new Event('visibilitychange'));
-}"""
-KEEP_STREAMS = """
-  const Real = EventSource;
-  window.streams = [];
-  window.EventSource = class extends Real { constructor(url) { super(url); streams.push(this); } };
-"""
-DRAWN = "() => [...document.querySelectorAll('[data-figures]')].every(group => group.dataset.state === 'drawn')"
-
-
-class Visit:
-    """A page that remembers what went wrong in it."""
-
-    def __init__(self, page: Page) -> None:
-        self.page = page
-        self.errors: list[str] = []
-        page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-
-    def go(self, address: str) -> Page:
-        """Load a page and wait until its figures are drawn."""
-        self.page.goto(address)
-        self.page.wait_for_function(DRAWN, timeout=WAIT)
-        return self.page
 
 
 @pytest.fixture(scope="module")
@@ -206,35 +180,6 @@ def test_theme_is_the_system_s_until_chosen_and_then_remembered(server: Server, 
     expect(page.get_by_role("button", name="Theme: light")).to_be_visible()
     context.close()
     assert not visit.errors
-
-
-def test_without_a_stream_it_polls(server: Server, chromium: Browser) -> None:
-    context = chromium.new_context()
-    page = context.new_page()
-    page.route("**/api/v1/events", lambda route: route.abort())
-    Visit(page).go(address(server))
-    expect(page.locator("#live")).to_have_text("Polling", timeout=WAIT)
-    context.close()
-
-
-def test_a_hidden_tab_is_quiet_and_catches_up_when_shown(server: Server, visit: Visit) -> None:
-    world = server.world
-    segment = world.start("hidden")
-    world.train(segment, 1, 60)
-    visit.page.add_init_script(KEEP_STREAMS)
-    page = visit.go(address(server, "hidden"))
-    expect(page.locator("#live")).to_have_text("Live", timeout=WAIT)
-    page.wait_for_load_state("networkidle")
-    asked: list[str] = []
-    page.evaluate(HIDE, True)
-    assert page.evaluate("streams.map(stream => stream.readyState)") == [2]  # closed
-    page.on("request", lambda request: asked.append(request.url))
-    world.train(segment, 61, 120)
-    page.evaluate("fetch('/healthz')")  # a full turn through browser and server, after the news
-    page.wait_for_load_state("networkidle")
-    assert [url for url in asked if "/healthz" not in url] == []
-    page.evaluate(HIDE, False)
-    page.wait_for_function(f"() => ({FIGURE})('loss').xs.at(-1) === 120 * 1024", timeout=WAIT)
 
 
 def test_a_phone_needs_no_sideways_scrolling(server: Server, chromium: Browser) -> None:

@@ -9,6 +9,7 @@ from service.judgements.gap import read_gap
 from web import formatting
 from web.content.accuracy import accuracy, tasks
 from web.content.branches import branches, superseded
+from web.content.data import data
 from web.content.panels import Group, Panel, newest
 from web.content.ribbon import segments
 from web.content.scene import TRAIN, Scene, local_level
@@ -131,4 +132,5 @@ GROUPS: Mapping[str, Callable[[Scene], Group]] = {
     "accuracy": accuracy,
     "tasks": tasks,
     "training": training,
+    "data": data,
 }

@@ -1,6 +1,6 @@
 /** The answer to a GET, or an error that carries its status. */
-export async function get(address) {
-  const answer = await fetch(address, { cache: "no-cache", credentials: "same-origin" });
+export async function get(address, signal) {
+  const answer = await fetch(address, { cache: "no-cache", credentials: "same-origin", signal });
   if (answer.ok) return answer;
   const error = new Error(`${address}: ${answer.status}`);
   error.status = answer.status;

@@ -7,23 +7,66 @@ const touch = matchMedia("(pointer: coarse)").matches;
 const CONFIG = { displaylogo: false, responsive: true, displayModeBar: touch ? false : "hover",
   modeBarButtons: [["zoom2d", "pan2d", "resetScale2d"]] };
 const SETTLED = 120;  // ms without a further change of a zoom
+const NEAR = 300;     // px from the screen: drawn ahead of being scrolled to
+const LANES = 2;      // groups asked for at once: a browser holds six connections, and one is the stream
 const SHARED = "";  // the figures of a run share one horizontal range, kept in the address; other groups have their own
 const plots = new Map();  // plot -> what it shares its range with
+const due = new Set();    // groups whose figures are not the newest
 const zooms = new Map();  // the same -> [low, high] chosen by the reader
 let view = 0;             // counts resets: Plotly keeps a chosen vertical range as long as it stays the same
 let asked = 0;            // counts drawings: an answer that a later one has overtaken is not drawn
 let later = 0;            // the timer of a drawing that waits for the end of a zoom
+let overtaken = new AbortController();
+let printing = false;
 let following = false;    // while other figures follow a zoom, their own events are not news
 if (address.zoom()) zooms.set(SHARED, address.zoom());
 
-/** Fetch and draw every group of figures on the page. */
-export async function drawFigures() {
+/** Resolves once Plotly's script, which loads beside everything else, has run. */
+const plotly = new Promise((resolve, reject) => {
+  if (window.Plotly) return resolve();
+  const script = document.getElementById("plotly");
+  script?.addEventListener("load", resolve);
+  script?.addEventListener("error", () => reject(new Error("Plotly's script could not be loaded.")));
+});
+plotly.catch(() => {});  // said where a figure should stand
+
+/**
+ * Fetch and draw the figures of the page: those on the screen first, then those that were never drawn. The others follow
+ * as they are scrolled to, or printed.
+ */
+export function drawFigures() {
   if (!zooms.size) view += 1;
   asked += 1;
-  const groups = [...document.querySelectorAll("[data-figures]")];
-  const results = await Promise.allSettled(groups.map((group) => drawGroup(group, asked)));
-  const failed = results.find((result) => result.status === "rejected");
-  if (failed) throw failed.reason;
+  overtaken.abort();
+  overtaken = new AbortController();
+  for (const group of document.querySelectorAll("[data-figures]")) due.add(group);
+  return work();
+}
+
+async function work() {
+  const turn = asked;
+  let failure = null;
+  async function lane() {
+    for (let group; turn === asked && (group = [...due].find(inSight) ?? [...due].find(isNew));) {
+      due.delete(group);
+      try {
+        await drawGroup(group, turn);
+      } catch (error) {
+        if (turn !== asked) return;
+        failure ??= error;
+      }
+    }
+  }
+  await Promise.all(Array.from({ length: LANES }, lane));
+  if (failure) throw failure;
+}
+
+const isNew = (group) => group.dataset.state !== "drawn";
+
+function inSight(group) {
+  if (printing) return true;
+  const { top, bottom } = group.getBoundingClientRect();
+  return bottom > -NEAR && top < innerHeight + NEAR;
 }
 
 async function drawGroup(group, turn) {
@@ -36,9 +79,10 @@ async function drawGroup(group, turn) {
   let answer;
   try {
     const joint = group.dataset.figures.includes("?") ? "&" : "?";
-    answer = await (await get(`${group.dataset.figures}${joint}${query}`)).json();
+    answer = await (await get(`${group.dataset.figures}${joint}${query}`, overtaken.signal)).json();
+    await plotly;
   } catch (error) {
-    if (!group.querySelector(".panel")) say(group, error.status === 401 ? "Signed out: load the page again." : "Could not load this figure; trying again with the next data.");
+    if (turn === asked && !group.querySelector(".panel")) say(group, error.status === 401 ? "Signed out: load the page again." : "Could not load this figure; trying again with the next data.");
     throw error;
   }
   if (turn !== asked) return;
@@ -46,7 +90,10 @@ async function drawGroup(group, turn) {
   for (const old of [...group.children]) if (!wanted.has(old.dataset.panel)) remove(old);
   const known = new Map([...group.children].map((child) => [child.dataset.panel, child]));
   for (const panel of answer.panels) if (!known.has(panel.id)) known.set(panel.id, group.appendChild(build(panel.id)));
-  for (const panel of answer.panels) await drawPanel(group, known.get(panel.id), panel);  // all in place: widths are final
+  for (const panel of answer.panels) {  // all in place: widths are final
+    if (turn !== asked) return;
+    await drawPanel(group, known.get(panel.id), panel);
+  }
   if (answer.note) say(group, answer.note);
   group.dataset.state = "drawn";
 }
@@ -142,6 +189,13 @@ function showReset() {
 
 /** Buttons that choose the axis, and the one that ends a zoom. */
 export function startFigures() {
+  const sight = new IntersectionObserver(
+    (entries) => { if (entries.some((entry) => entry.isIntersecting && due.has(entry.target))) work().catch(() => {}); },
+    { rootMargin: `${NEAR}px` });
+  for (const group of document.querySelectorAll("[data-figures]")) sight.observe(group);
+  for (const event of ["beforeprint", "afterprint"]) {
+    addEventListener(event, () => { printing = event === "beforeprint"; if (due.size) work().catch(() => {}); });
+  }
   for (const button of document.querySelectorAll("[data-axis]")) {
     button.addEventListener("click", () => {
       if (address.axis() === button.dataset.axis) return;

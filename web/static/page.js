@@ -1,6 +1,7 @@
 // Every page begins here.
 import { drawFigures, startFigures } from "./figures.js";
-import { listen } from "./live.js";
+import { drawFragments } from "./fragments.js";
+import { listen, renew } from "./live.js";
 import { refreshParts } from "./parts.js";
 import { onTheme, startTheme } from "./theme-button.js";
 import { startTimes } from "./times.js";
@@ -15,7 +16,10 @@ if (draws) {
   onTheme(() => drawFigures().catch(() => {}));
 }
 
+drawFragments().catch(() => {});
+
 const run = document.body.dataset.live;
-if (run && run !== "none") {
-  listen(run, () => Promise.all([refreshParts(), draws ? drawFigures() : null]));
+if (run === "renew") renew();
+else if (run && run !== "none") {
+  listen(run, () => Promise.all([refreshParts(), drawFragments(), draws ? drawFigures() : null]));
 }

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from tests.web.decoding import decode
-from tests.web.test_pages import HOSTILE, text_of
+from tests.web.reading import HOSTILE, text_of
 from tests.web.world import TRAIN, World
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.web.conftest import make_settings, serving
-from tests.web.test_pages import HOSTILE, text_of
+from tests.web.reading import HOSTILE, text_of
 from tests.web.world import World
 
 OWN = {"Sec-Fetch-Site": "same-origin"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.web.test_pages import HOSTILE, text_of
+from tests.web.reading import HOSTILE, text_of
 from tests.web.world import World
 
 SHAPE: dict[str, object] = {

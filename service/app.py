@@ -36,6 +36,7 @@ from service.rules.previewing import router as previews
 from service.runs.endpoints import router as runs
 from service.series.endpoints import router as series
 from service.settings import Settings
+from service.sub_path import SubPath
 from service.worker.loop import Worker
 from web.pages import install as install_pages
 
@@ -76,12 +77,14 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url="/api/docs",
         redoc_url=None,
         openapi_url="/api/openapi.json",
+        root_path=settings.root_path,
     )
     app.state.context = context
     errors.install(app)
     app.add_middleware(HeadAsGet)
     app.add_middleware(BrowserGuard, settings=settings)
     install_telemetry(app)
+    app.add_middleware(SubPath, root_path=settings.root_path)
     for router in NOUNS:
         limit = None if router is ingest else SMALL_BODY  # ingest has its own: decompressed bytes count there
         app.include_router(router, prefix="/api/v1", dependencies=[Depends(require_token)], max_body_size=limit)

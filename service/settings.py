@@ -32,7 +32,9 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = 8350
     token: SecretStr | None = None
-    public_url: str | None = Field(default=None, description="Address that links in messages begin with.")
+    public_url: str | None = Field(
+        default=None, description="Address of the pages as browsers see it, sub-path included."
+    )
     worker: bool = Field(default=True, description="Seal, judge and deliver inside this process.")
     max_body_bytes: int = Field(default=8 * 1024 * 1024, gt=0)
     max_metric_name_bytes: int = Field(default=256, gt=0)
@@ -84,3 +86,8 @@ class Settings(BaseSettings):
         everywhere = self.host in ("", "0.0.0.0", "::")
         host = socket.gethostname() if everywhere else f"[{self.host}]" if ":" in self.host else self.host
         return (self.public_url or f"http://{host}:{self.port}").rstrip("/")
+
+    @property
+    def root_path(self) -> str:
+        """What every path begins with behind a proxy that serves a sub-path: the path of `public_url`."""
+        return urlsplit(self.public_url or "").path.rstrip("/")

@@ -10,11 +10,13 @@ from sqlalchemy.orm import Session
 from service.database.models import Run
 from service.detect import heldout_text, repeated_text, rows
 from service.detect.inputs import DeclaredData, RowReadings, RunView
-from service.detect.rows import RowFinding
-from service.fingerprints.audit import beside, repeated
+from service.detect.rules.expected_rows import said
+from service.detect.same_rows import beside
+from service.fingerprints.audit import passes, repeated
 from service.fingerprints.repository import FingerprintRepository
 from service.fingerprints.schemas import (
     HeldoutAudit,
+    PassAudit,
     RepeatBin,
     RepeatDistance,
     RepeatPattern,
@@ -24,6 +26,7 @@ from service.fingerprints.schemas import (
     SameRows,
 )
 from service.judgements.beside import declared_data, trainer_starts
+from service.references.describe import description
 from service.references.repository import ReferenceRepository
 from service.rules.effective import settings_of
 from service.rules.reading import settings_in_force
@@ -45,28 +48,32 @@ def audit_of(session: Session, run: Run, other: Run | None = None) -> RunAudit:
     )  # fmt: skip
     return RunAudit(
         run=run.uuid,
-        rows=_rows(rows.find(view), read, data),
-        windows=_rows(repeated_text.find(view), windows, data, of_rows=False),
+        rows=_rows(rows.RowWatch(), view, read, data or _ordered(session, run)),
+        windows=_rows(repeated_text.TextWatch(), view, windows, data, of_rows=False),
         heldout=[
             HeldoutAudit(
                 set=found.name, rate=found.rate, windows=found.looked_for, rows_read=found.rows,
                 rows_with_text=found.pieces, rows_with_passage=found.hits, windows_met=found.met, share=found.share,
                 low=found.interval[0], high=found.interval[1], natural=found.natural,
                 natural_source=found.natural_source, onset=found.onset,
+                rows_with_document=found.documents, set_share=found.whole,
             )
             for found in heldout_text.find(view)
         ],
-        same_rows=_same(session, run, read, other),
+        same_rows=_same(session, run, read, other, view),
         unseen=_unseen(read, windows, view, data),
     )  # fmt: skip
 
 
 def _rows(
-    found: RowFinding | None, readings: RowReadings | None, data: DeclaredData | None, *, of_rows: bool = True
-) -> RowAudit | None:
-    if found is None or readings is None:
+    watch: rows.RowWatch, view: RunView, readings: RowReadings | None, corpus: DeclaredData | None, *,
+    of_rows: bool = True,
+) -> RowAudit | None:  # fmt: skip
+    """`corpus` is what the run declared, or what its reference says instead."""
+    if readings is None or (len(readings.hashes) == 0 and len(readings.seen_steps) == 0):
         return None
-    pattern, seen, more = found.pattern, readings.seen_steps, repeated(readings, data)
+    found = watch.find(view, readings)
+    pattern, seen, more = found.pattern, readings.seen_steps, repeated(readings, view.data, watch.repeats)
     return RowAudit(
         sample=found.sample,
         readings=found.sampled,
@@ -80,9 +87,14 @@ def _rows(
         natural_source=found.natural_source,
         rows_read=found.rows_read,
         distinct_rows=found.distinct_rows if of_rows else None,
-        declared_rows=data.rows if data else None,
-        declared_epochs=data.epochs if data else None,
-        coverage=min(found.distinct_rows / data.rows, 1.0) if data and of_rows else None,
+        declared_rows=corpus.rows if corpus else None,
+        declared_epochs=corpus.epochs if corpus else None,
+        declared_by=None if corpus is None else "run" if view.data else "reference",
+        coverage=min(found.distinct_rows / corpus.rows, 1.0) if corpus and of_rows else None,
+        passes=[
+            PassAudit(number=p.number, rows_read=p.read, distinct_rows=p.distinct, coverage=p.within)
+            for p in (passes(readings, corpus) if corpus and of_rows else ())
+        ],
         hosts=found.hosts,
         steps=len(seen),
         first_step=int(seen[0]) if len(seen) else None,
@@ -111,7 +123,14 @@ def _rows(
     )
 
 
-def _same(session: Session, run: Run, read: RowReadings | None, other: Run | None) -> SameRows | None:
+def _ordered(session: Session, run: Run) -> DeclaredData | None:
+    """The rows that the reference's data order is made of."""
+    reference = ReferenceRepository(session).current(run.reference) if run.reference else None
+    order = None if reference is None else description(reference).data_order.get(run.stage)
+    return None if order is None else DeclaredData(order.rows, order.epochs)
+
+
+def _same(session: Session, run: Run, read: RowReadings | None, other: Run | None, view: RunView) -> SameRows | None:
     if other is None and run.reference:
         references = ReferenceRepository(session)
         reference = references.current(run.reference)
@@ -121,10 +140,13 @@ def _same(session: Session, run: Run, read: RowReadings | None, other: Run | Non
     expected = FingerprintRepository(session).rows(other.id)
     if expected is None:
         return None
-    found = beside(read, expected)
+    restart = max((start.start_step for start in view.segments), default=0)
+    found = beside(read, expected, restart, view.data)
     return SameRows(
         run=other.uuid, name=other.name, sample=found.sample, steps=found.steps, told=found.told,
         compared=found.compared, same=found.same, through=found.through, differs=found.differs,
+        wrong_steps=found.wrong_steps, since=found.since, relation=found.relation, shift=found.shift,
+        steady=found.steady, known=found.known, looked=found.looked, summary=said(found, other.name),
     )  # fmt: skip
 
 

@@ -1,11 +1,10 @@
-"""What readings say beyond the rule: repeats over time, how far back, within a batch; rows beside another run. Pure."""
+"""What readings say beyond the rule: repeats over time, how far back, within a batch; coverage by pass. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from service.detect.inputs import DeclaredData, Ints, RowReadings
 from service.detect.repeats import Repeats, in_order
@@ -35,11 +34,12 @@ class Repeated:
     bins: list[Bin]
 
 
-def repeated(readings: RowReadings, data: DeclaredData | None) -> Repeated:
-    """Every repeat of the readings, sorted out."""
+def repeated(readings: RowReadings, data: DeclaredData | None, found: Repeats | None = None) -> Repeated:
+    """Every repeat of the readings, sorted out; `found` are their repeats, where they are known already."""
     readings = in_order(readings, 0)
-    found = Repeats()
-    found.advance(readings, data)
+    if found is None:
+        found = Repeats()
+        found.advance(readings, data)
     kept = ~found.legal.array
     where, previous = found.where.array[kept], found.previous.array[kept]
     steps, hosts = readings.steps, readings.hosts
@@ -71,46 +71,34 @@ def _bins(steps: Ints, repeats: Ints, seen: Ints) -> list[Bin]:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """Two runs' sampled rows at the steps that both reported: `compared` hashes of this run, `same` of them read by the
-    other at the same step. `through`: the last step up to which all are the same (None: not even the first);
-    `differs`: the first step at which they are not (None: nowhere). `steps` were compared, `told` of them by a hash."""
+class PassRead:
+    """One pass over the data set, counted from 1: so many rows were `read` in it, `distinct` of them different ones by
+    the sample, `within` of the pass (0 to 1)."""
 
-    sample: int
-    steps: int
-    told: int
-    compared: int
-    same: int
-    through: int | None
-    differs: int | None
+    number: int
+    read: int
+    distinct: int
+    within: float
 
 
-def beside(run: RowReadings, other: RowReadings) -> Beside:
-    """The rows of a run beside those that another one read, or is expected to read, at the same steps.
+def passes(readings: RowReadings, data: DeclaredData) -> list[PassRead]:
+    """What each pass over the declared rows has read. The passes are told apart by the rows that were read: those of
+    steps that nobody reported are missing in them.
 
-    Hosts do not matter: a batch is the same on however many hosts it lies.
+    A batch that two passes share counts for the pass in which it began.
     """
-    sample = int(np.lcm(run.sample, other.sample))
-    both = np.intersect1d(run.seen_steps, other.seen_steps)
-    mine, theirs = (_counted(readings, sample, both) for readings in (run, other))
-    keys, place = np.unique(np.concatenate((mine, theirs)), axis=0, return_inverse=True)
-    own = np.bincount(place[: len(mine)], minlength=len(keys))
-    others = np.bincount(place[len(mine) :], minlength=len(keys))
-    wrong = keys[own != others]
-    differs = int(wrong[:, 0].min()) if len(wrong) else None
-    same_steps = both if differs is None else both[both < differs]
-    return Beside(
-        sample=sample,
-        steps=len(both),
-        told=len(np.unique(keys[:, 0])),
-        compared=len(mine),
-        same=int(np.minimum(own, others).sum()),
-        through=int(same_steps[-1]) if len(same_steps) else None,
-        differs=differs,
-    )
-
-
-def _counted(readings: RowReadings, sample: int, steps: Ints) -> NDArray[np.uint64]:
-    """(step, hash) of the readings (n, 2) at some steps, of those hashes that a sample of both holds."""
-    keep = (readings.hashes % np.uint64(sample) == 0) & np.isin(readings.steps, steps)
-    return np.column_stack((readings.steps[keep].astype(np.uint64), readings.hashes[keep]))
+    readings = in_order(readings, 0)
+    before = np.cumsum(readings.seen_rows) - readings.seen_rows  # rows read before each step
+    if len(before) == 0:
+        return []
+    place = np.minimum(np.searchsorted(readings.seen_steps, readings.steps), len(before) - 1)
+    pass_of_step, pass_of_row = before // data.rows, (before // data.rows)[place]
+    made: list[PassRead] = []
+    for number in range(int(pass_of_step[-1]) + 1):
+        low, high = np.searchsorted(pass_of_row, (number, number + 1))
+        begin, end = np.searchsorted(pass_of_step, (number, number + 1))
+        read = int(readings.seen_rows[begin:end].sum())
+        ordered = np.sort(readings.hashes[low:high])
+        distinct = (int(np.count_nonzero(ordered[1:] != ordered[:-1])) + (high > low)) * readings.sample
+        made.append(PassRead(number + 1, read, distinct, min(distinct / data.rows, 1.0)))
+    return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,11 +34,12 @@ class _Columns:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """`rows`: how many sendings were stored; `last`: the newest of them."""
+    """`rows`: how many sendings were stored; `first`: the key of the oldest of them, `last`: the newest."""
 
     version: str
     identity: object
     rows: int
+    first: int
     last: Sending
     readings: list[Reading]
     sample: int
@@ -53,10 +54,17 @@ class GrowingRows:
         self._kind = kind
         self._runs: dict[int, _Kept] = {}
 
-    def read(self, session: Session, line: Lineage) -> RowReadings | None:
-        """What `FingerprintRepository.rows` answers of a run, the last of its lineage."""
+    def read(self, session: Session, line: Lineage, counted: tuple[int, int, int] | None = None) -> RowReadings | None:
+        """What `FingerprintRepository.rows` answers of a run, the last of its lineage. `counted`: what
+        `FingerprintRepository.counts` says of a run that was forked from none; (0, 0, 0) where nothing is stored."""
         run_id = line.run_ids[-1]
         kept = self._runs.pop(run_id, None)
+        if counted is not None:
+            if counted[0] == 0:
+                return None
+            stands = (line.run_ids, line.segments)
+            if kept is not None and kept.identity == stands and (kept.rows, kept.first, kept.last.id) == counted:
+                kept = replace(kept, version=line.version)
         if kept is None or kept.version != line.version:
             repository = FingerprintRepository(session)
             rows = repository.count(line.run_ids, self._kind)
@@ -94,7 +102,7 @@ def _whole(sendings: list[Sending], limits: dict[int, int], identity: object, ve
         Growing(found.steps), Growing(found.hosts), Growing(found.hashes), Growing(found.seen_steps),
         Growing(found.seen_rows),
     )  # fmt: skip
-    return _Kept(version, identity, len(sendings), sendings[-1], readings, found.sample, columns)
+    return _Kept(version, identity, len(sendings), sendings[0].id, sendings[-1], readings, found.sample, columns)
 
 
 def _grown(kept: _Kept, sendings: list[Sending], rows: int, limits: dict[int, int], version: str) -> _Kept | None:
@@ -116,7 +124,7 @@ def _grown(kept: _Kept, sendings: list[Sending], rows: int, limits: dict[int, in
             columns.hashes.grown(int(at), found.hashes), columns.seen_steps.grown(int(seen), found.seen_steps),
             columns.seen_rows.grown(int(seen), found.seen_rows),
         )  # fmt: skip
-    return _Kept(version, kept.identity, rows, sendings[-1], readings, kept.sample, columns)
+    return _Kept(version, kept.identity, rows, kept.first, sendings[-1], readings, kept.sample, columns)
 
 
 def _first(reading: Reading) -> int:

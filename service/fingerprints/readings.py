@@ -47,11 +47,27 @@ def combine(readings: Sequence[Reading]) -> RowReadings | None:
     sendings: Ints = np.repeat(np.arange(len(readings)), sizes)
     live = (steps <= limits) & (hashes <= np.uint64((2**64 - 1) // sample) if lowest else _divides(sample, hashes))
     steps, hosts, hashes, sendings = steps[live], hosts[live], hashes[live], sendings[live]
-    order = np.lexsort((sendings, hashes, hosts, steps))
+    order = _order(steps, hosts, hashes, sendings)
     steps, hosts, hashes, sendings = steps[order], hosts[order], hashes[order], sendings[order]
     once = _most_per_sending(steps, hosts, hashes, sendings)
     seen_steps, seen_rows = _seen(readings)
     return RowReadings(steps[once], hosts[once], hashes[once], sample, seen_steps, seen_rows)
+
+
+def _order(steps: Ints, hosts: Ints, hashes: NDArray[np.uint64], sendings: Ints) -> Ints:
+    """By step, host, hash, sending. A sending is in order of its steps mostly: such runs are merged at once, and hashes
+    are looked at only where one host has several at a step."""
+    names, place = np.unique(hosts, return_inverse=True)
+    if len(steps) == 0 or int(steps.max()) >= 2**62 // max(len(names), 1):
+        return np.lexsort((sendings, hashes, hosts, steps))
+    keys: Ints = steps * len(names) + place
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    same = keys[1:] == keys[:-1]
+    several = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    these = order[several]
+    order[several] = these[np.lexsort((sendings[these], hashes[these], keys[several]))]
+    return order
 
 
 def merge(readings: Sequence[Reading]) -> tuple[Ints, NDArray[np.uint64], Ints]:

@@ -22,12 +22,18 @@ from service.series.packing import compress, decompress_ints
 # A live run sends a few hashes a second for months: sendings are joined before there are thousands to read.
 MOST_SENDINGS = 64
 LARGE = 16_384  # hashes in a sending that is not joined again
+LONG = 24  # windows in one row, some 1,500 tokens: a document, not a quotation
 PASSAGE = 3  # windows of a held-out set in one row, 1 in 64 looked for: some 200 tokens, more than boilerplate has
 
 
 _TABLE: Table = Fingerprint.__table__  # pyright: ignore[reportAssignmentType]
 _ROWS_OF = (_TABLE.c.run_id.in_(bindparam("runs", expanding=True)), _TABLE.c.kind == bindparam("kind"))
 _COUNT = select(func.count()).select_from(_TABLE).where(*_ROWS_OF)
+_COUNTS = (
+    select(_TABLE.c.run_id, _TABLE.c.kind, func.count(), func.min(_TABLE.c.id), func.max(_TABLE.c.id))
+    .where(_TABLE.c.run_id.in_(bindparam("runs", expanding=True)))
+    .group_by(_TABLE.c.run_id, _TABLE.c.kind)
+)
 _SENDINGS = (
     select(
         _TABLE.c.id,
@@ -71,6 +77,7 @@ class _Met:
     windows: int = 0
     rows: int = 0
     windows_met: int = 0
+    long: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])  # by hash: first step, windows
 
     def add(self, reading: Reading, counts: NDArray[np.int64], rate: int, windows: int) -> None:
         """One more sending; `counts` (n,) windows in each row that it tells of."""
@@ -78,15 +85,19 @@ class _Met:
         self.rows += int(np.count_nonzero(live))
         self.windows_met += int(counts[live].sum())
         self.passages.append(replace(reading, steps=reading.steps[long], hashes=reading.hashes[long]))
+        for at in np.flatnonzero(live & (counts >= LONG)).tolist():
+            step, count = self.long.get(int(reading.hashes[at]), (int(reading.steps[at]), 0))
+            self.long[int(reading.hashes[at])] = (min(step, int(reading.steps[at])), max(count, int(counts[at])))
         self.rate, self.windows = max(self.rate, rate), max(self.windows, windows)
 
     def hits(self) -> HeldoutHits:
         """All of it together."""
         made = combine(self.passages)
         assert made is not None
+        long = np.array(sorted(self.long.values()), np.int64).reshape(-1, 2)
         return HeldoutHits(
             made.steps, made.hashes, 1, made.seen_steps, made.seen_rows, None, self.rate, self.windows, self.rows,
-            self.windows_met,
+            self.windows_met, long[:, 0], long[:, 1],
         )  # fmt: skip
 
 
@@ -130,6 +141,11 @@ class FingerprintRepository:
     def count(self, run_ids: Sequence[int], kind: str = "rows") -> int:
         """How many sendings of sampled fingerprints are stored of runs."""
         return self._session.connection().execute(_COUNT, {"runs": run_ids, "kind": kind}).scalar() or 0
+
+    def counts(self, run_ids: Sequence[int]) -> dict[tuple[int, str], tuple[int, int, int]]:
+        """Of each run and kind: how many sendings are stored, and the first and the last of them."""
+        rows = self._session.connection().execute(_COUNTS, {"runs": run_ids})
+        return {(run, kind): (count, first, last) for run, kind, count, first, last in rows}
 
     def join(self, run_id: int) -> int:
         """Join the small sendings of each segment and host where there are many. Returns how many rows went.

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
+from service.detect.same_rows import Relation
 from service.runs.fields import Number
 
 
@@ -51,6 +52,16 @@ class RowsReturned(BaseModel):
     hits: int
 
 
+class PassAudit(BaseModel):
+    """One pass over the declared rows, counted from 1: `rows_read` in it, and the share of the declared rows that the
+    different ones among them are."""
+
+    number: int
+    rows_read: int
+    distinct_rows: int
+    coverage: Number
+
+
 class RowAudit(BaseModel):
     """What sampled row fingerprints show of a run's live steps.
 
@@ -59,13 +70,15 @@ class RowAudit(BaseModel):
     readings since the onset while one is open, else of all; `natural` is what a healthy corpus holds anyway.
 
     `rows_read` counts every row that hosts reported, `distinct_rows` = `distinct` x `sample`. `coverage` is that over
-    the declared rows (null where none were declared), `steps` how many steps from `first_step` to `last_step` were
-    reported.
+    the declared rows (null where none were declared), `passes` says the same of each pass over them, and `declared_by`
+    who declared them: the run, or its reference's data order. `steps` is how many steps from `first_step` to
+    `last_step` were reported.
 
     `repeats` by where the row was read before: `within_batch` by the same host in the same step, `across_hosts` by
     another one in that step, else `distances` steps before (the commonest ones); `over_time` in at most 100 parts.
 
-    Of windows, all counts but `rows_read` are of windows of 32 tokens, and `distinct_rows` and `coverage` are null.
+    Of windows, all counts but `rows_read` are of windows of 32 tokens, and `distinct_rows` and `coverage` are null,
+    `passes` empty.
     """
 
     sample: int
@@ -82,7 +95,9 @@ class RowAudit(BaseModel):
     distinct_rows: int | None
     declared_rows: int | None
     declared_epochs: Number | None
+    declared_by: str | None
     coverage: Number | None
+    passes: list[PassAudit]
     hosts: int
     steps: int
     first_step: int | None
@@ -101,7 +116,8 @@ class HeldoutAudit(BaseModel):
     least one window of the set, `windows_met` in all, and `rows_with_passage` several: more than boilerplate.
 
     1 window of the set in `rate` is looked for, `windows` in all. `share` of rows with a passage and its 95 % interval,
-    since the onset where one is open; `natural` is what any corpus shows."""
+    since the onset where one is open; `natural` is what any corpus shows. `rows_with_document` rows hold so much of
+    the set (24 windows and more) that it is a whole document, each text counted once: `set_share` of the set."""
 
     set: str
     rate: int
@@ -116,13 +132,21 @@ class HeldoutAudit(BaseModel):
     natural: Number
     natural_source: str
     onset: tuple[int, int] | None
+    rows_with_document: int
+    set_share: Number
 
 
 class SameRows(BaseModel):
     """This run's sampled rows beside those of `run` at the `steps` that both reported, `told` of them by a hash.
 
     They are the same through step `through` (null: not even at the first), and differ first at `differs` (null:
-    nowhere); of `compared` hashes `same` were read by the other run at the same step."""
+    nowhere), at `wrong_steps` in all, since a step within `since`; of `compared` hashes `same` were read by the other
+    run at the same step.
+
+    `relation` says what is read now: `same`; `same again` behind steps with other rows; `shifted`, what the other run
+    read `shift` steps later (negative: earlier), as `steady` of the `looked` newest hashes show; `other order` or
+    `other rows`, by the share `known` of these that the other run reads anywhere; `not told` from fewer than five.
+    `summary` says it in words."""
 
     run: UUID
     name: str
@@ -133,6 +157,14 @@ class SameRows(BaseModel):
     same: int
     through: int | None
     differs: int | None
+    wrong_steps: int
+    since: tuple[int, int] | None
+    relation: Relation
+    shift: int
+    steady: Number
+    known: Number
+    looked: int
+    summary: str
 
 
 class RunAudit(BaseModel):

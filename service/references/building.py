@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,10 +16,13 @@ from sqlalchemy import Engine
 from service.database.engine import reading
 from service.database.models import Run
 from service.detect.inputs import Series
+from service.fingerprints.repository import FingerprintRepository
 from service.importers.attempts import Attempt, attempts
 from service.importers.canonical import TOKENS, naming
 from service.importers.detect import open_log
 from service.importers.rows import LogError
+from service.references.bundle import load_bundle
+from service.references.data_order import ExpectedRows, expected_rows, read_expected
 from service.references.description import Description, Loss, Source, Stage, Task
 from service.references.estimate import TRAIN, estimate, heldout_sets
 from service.references.exporting import run_segments
@@ -29,6 +33,7 @@ from service.references.writing import (
     Written,
     columns_of,
     write_description,
+    write_expected,
     write_segments,
     write_series,
 )
@@ -101,8 +106,28 @@ def build(
             siblings = _siblings(folder, wish, stage, chosen, engine)
             for metric, entry in estimate(written.series(stage.tokens_per_step, stage.token_offset), siblings).items():
                 tolerance.setdefault(metric, entry.model_dump())
+        write_expected(folder, [one for wish in stages if (one := _rows_read(wish, engine)) is not None])
         write_segments(folder / "segments.csv", segments, everything)
         write_description(folder, _description(about, described, everything, tolerance, conflicts))
+
+
+def add_order(folder: Path, rows: Sequence[Path], order: Path | None) -> None:
+    """Put what is known of the data order into a bundle: files that `pacenote reference rows` wrote, an order.json.
+
+    Where no file is given for a stage, the rows that its run has sent stay (see `build`).
+
+    Raises:
+        BundleError: the bundle cannot be read with them.
+        OSError: a file cannot be read.
+    """
+    given = [read_expected(str(path), path.read_bytes()) for path in rows]
+    known = {one.stage: one for one in load_bundle(folder).rows} | {one.stage: one for one in given}
+    shutil.rmtree(folder / "rows", ignore_errors=True)
+    (folder / "rows.bin").unlink(missing_ok=True)
+    write_expected(folder, list(known.values()))
+    if order is not None:
+        shutil.copyfile(order, folder / "order.json")
+    load_bundle(folder)
 
 
 def _stage(wish: StageWish, written: Written, check: TokenCheck, offset: float) -> Stage:
@@ -122,6 +147,15 @@ def _stage(wish: StageWish, written: Written, check: TokenCheck, offset: float) 
         token_offset=offset,
         series=f"series/{wish.name}.parquet",
     )
+
+
+def _rows_read(wish: StageWish, engine: Engine) -> ExpectedRows | None:
+    """What the one run that a stage is made of has told of the rows it read; of logs, or several runs, nothing."""
+    if len(wish.origins) != 1 or isinstance(wish.origins[0], Path):
+        return None
+    with reading(engine) as session:
+        read = FingerprintRepository(session).rows(wish.origins[0].id)
+    return None if read is None or not len(read.seen_steps) else expected_rows(wish.name, read)
 
 
 def _siblings(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from service.references.archive import bundle_files, digest
 from service.references.content import content_digest
+from service.references.data_order import ExpectedRows, read_expected, read_orders
 from service.references.description import Description, Silent
 from service.references.series_file import BundleError, Curves, read_series, read_table
 
@@ -43,15 +44,17 @@ class StageSeries:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A checked bundle: what it says, the digest of that, its series, and the digest of its files as they are."""
+    """A checked bundle: what it says, the digest of that, its series, the digest of its files as they are, and the rows
+    that a stage is expected to be read with."""
 
     description: Description
     digest: str
     series: list[StageSeries]
     files_digest: str
+    rows: list[ExpectedRows] = field(default_factory=list[ExpectedRows])
 
     def to_json(self) -> dict[str, Any]:
-        """What is kept of reference.toml, schedule.toml and launches without points, in JSON types."""
+        """What is kept of reference.toml, schedule.toml, order.json and launches without points, in JSON types."""
         return self.description.model_dump(mode="json")
 
 
@@ -65,6 +68,10 @@ def load_bundle(path: Path) -> Bundle:
     content = _toml(files, "reference.toml", path)
     if "silent" in content:
         raise BundleError("reference.toml: silent: launches that logged nothing stand in segments.csv")
+    if "data_order" in content:
+        raise BundleError("reference.toml: data_order: how the order is computed stands in order.json")
+    if "order.json" in files:
+        content["data_order"] = read_orders("order.json", files["order.json"])
     if "schedule.toml" in files:
         content["schedule"] = _toml(files, "schedule.toml", path).get("pieces", [])
     description = _described(content)
@@ -81,7 +88,8 @@ def load_bundle(path: Path) -> Bundle:
     if not series:
         raise BundleError("reference.toml: no stage names a series file")
     description = description.model_copy(update={"silent": _silent(launches, series)})
-    return Bundle(description, content_digest(description, series), series, digest(files))
+    rows = _expected(files, series)
+    return Bundle(description, content_digest(description, series, rows), series, digest(files), rows)
 
 
 def _toml(files: dict[str, bytes], name: str, path: Path) -> dict[str, Any]:
@@ -103,9 +111,26 @@ def _described(content: dict[str, Any]) -> Description:
         place = ""
         for part in first["loc"]:
             place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else str(part)
-        file = "schedule.toml" if place.startswith("schedule") else "reference.toml"
+        file = {"schedule": "schedule.toml", "data_order": "order.json"}.get(str(first["loc"][:1] and first["loc"][0]))
+        file = file or "reference.toml"
         message = first["msg"].removeprefix("Value error, ")
         raise BundleError(f"{file}: {place}: {message}" if place else f"{file}: {message}") from error
+
+
+def _expected(files: dict[str, bytes], series: list[StageSeries]) -> list[ExpectedRows]:
+    """`rows.bin`, and `rows/<any name>.bin` where several stages have one; which stage it is of stands in the file."""
+    found: dict[str, ExpectedRows] = {}
+    stages = [one.stage for one in series if not one.sibling]
+    for name in sorted(files):
+        if name != "rows.bin" and not (name.startswith("rows/") and name.endswith(".bin")):
+            continue
+        expected = read_expected(name, files[name])
+        if expected.stage not in stages:
+            raise BundleError(f"{name}: is of stage {expected.stage!r}; stages with a series are {', '.join(stages)}")
+        if expected.stage in found:
+            raise BundleError(f"{name}: stage {expected.stage} has expected rows already")
+        found[expected.stage] = expected
+    return list(found.values())
 
 
 def _launches(files: dict[str, bytes], description: Description) -> dict[str, list[Launch]]:

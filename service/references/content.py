@@ -13,11 +13,13 @@ from service.references.estimate import live
 
 if TYPE_CHECKING:
     from service.references.bundle import StageSeries
+    from service.references.data_order import ExpectedRows
     from service.references.description import Description
 
 
-def content_digest(description: Description, series: Iterable[StageSeries]) -> str:
-    """SHA-256 in hex over the description, every launch (those that logged nothing too) and every point.
+def content_digest(description: Description, series: Iterable[StageSeries], rows: Iterable[ExpectedRows] = ()) -> str:
+    """SHA-256 in hex over the description, every launch (those that logged nothing too), every point
+    and every expected row.
 
     So an installed reference that is written out and read again has the digest it had.
     """
@@ -25,6 +27,8 @@ def content_digest(description: Description, series: Iterable[StageSeries]) -> s
     content = description.model_dump(mode="json", exclude_none=True)
     for stage in content["stages"]:
         stage["series"] = "series" in stage  # where a file lies says nothing
+    if not content["data_order"]:
+        del content["data_order"]  # older bundles keep the digest they had
     _add(total, json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
     for one in sorted(series, key=lambda one: (one.stage, one.sibling)):
         _add(total, json.dumps([one.stage, one.sibling]).encode())
@@ -36,6 +40,8 @@ def content_digest(description: Description, series: Iterable[StageSeries]) -> s
                 _add(total, metric.encode())
                 _add(total, steps.astype("<i8").tobytes())
                 _add(total, np.where(np.isnan(values), np.nan, values).astype("<f8").tobytes())
+    for expected in sorted(rows, key=lambda one: one.stage):
+        _add(total, expected.to_bytes())
     return total.hexdigest()
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from service.references.data_order import DataOrder
 from service.references.schedule import Piece
 
 Text = Annotated[str, Field(min_length=1, max_length=4096)]
@@ -97,7 +98,7 @@ class Silent(Strict):
 
 
 class Description(Strict):
-    """The whole of reference.toml, the schedule, and the launches of segments.csv that have no points."""
+    """The whole of reference.toml, the schedule, the launches of segments.csv that have no points, and order.json."""
 
     slug: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=256)]
     version: Annotated[str, Field(min_length=1, max_length=64)]
@@ -113,6 +114,7 @@ class Description(Strict):
     conflicts: list[Text] = Field(default_factory=list[Text])
     schedule: list[Piece] = Field(default_factory=list[Piece])
     silent: list[Silent] = Field(default_factory=list[Silent])
+    data_order: dict[str, DataOrder] = Field(default_factory=dict[str, DataOrder])  # by stage
 
     @model_validator(mode="after")
     def _consistent(self) -> Description:
@@ -126,6 +128,9 @@ class Description(Strict):
         for piece in self.schedule:
             if piece.stage not in names:
                 raise ValueError(f"schedule.toml: there is no stage {piece.stage!r}; the stages are {', '.join(names)}")
+        for stage in self.data_order:
+            if stage not in names:
+                raise ValueError(f"order.json: there is no stage {stage!r}; the stages are {', '.join(names)}")
         return self
 
     def stage(self, name: str) -> Stage | None:

@@ -11,7 +11,9 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from service.database.models import Reference, Segment
+from service.fingerprints.repository import FingerprintRepository
 from service.references.bundle import load_bundle
+from service.references.data_order import ExpectedRows, expected_rows
 from service.references.describe import description
 from service.references.description import Description
 from service.references.repository import ReferenceRepository
@@ -23,6 +25,7 @@ from service.references.writing import (
     Written,
     write_archive,
     write_description,
+    write_expected,
     write_segments,
     write_series,
 )
@@ -106,6 +109,7 @@ def _write(session: Session, reference: Reference, folder: Path) -> None:
     written: dict[str, Written] = {}
     series: dict[str, str | None] = {stage.name: None for stage in content.stages}
     order = [stage.name for stage in content.stages]
+    expected: list[ExpectedRows] = []
     curves = ReferenceRepository(session).curves(reference.id)
     for link, run in sorted(curves, key=lambda curve: (order.index(curve[0].stage), curve[0].sibling)):
         launches = run_segments(session, run.id)
@@ -113,8 +117,12 @@ def _write(session: Session, reference: Reference, folder: Path) -> None:
             write_series(folder / "siblings" / link.stage / f"{link.sibling}.parquet", launches)
             continue
         segments[link.stage] = launches
+        read = FingerprintRepository(session).rows(run.id)
+        if read is not None:
+            expected.append(expected_rows(link.stage, read))
         series[link.stage] = f"series/{link.stage}.parquet"
         written[link.stage] = write_series(folder / "series" / f"{link.stage}.parquet", launches)
+    write_expected(folder, expected)
     write_segments(folder / "segments.csv", _with_silent(segments, content), written)
     stages: list[Any] = [stage.model_copy(update={"series": series[stage.name]}) for stage in content.stages]
     write_description(folder, content.model_copy(update={"stages": stages}))

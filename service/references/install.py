@@ -7,14 +7,17 @@ from collections.abc import Mapping
 from uuid import UUID, uuid5
 
 import numpy as np
-from sqlalchemy import update
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from service.database.models import Run, RunState, Segment
+from service.database.models import Fingerprint, Run, RunState, Segment
+from service.fingerprints.hashes import pack
 from service.ingest.segments import ensure_project, ensure_run, run_uuid
 from service.references.bundle import Launch, StageSeries
+from service.references.data_order import ExpectedRows
 from service.references.description import Description, Stage
 from service.references.series_file import Curve
+from service.series.packing import compress
 from service.series.writer import write_points
 
 
@@ -48,6 +51,18 @@ def install_series(session: Session, description: Description, series: StageSeri
         .values(last_data_at=None, last_tokens=float(last_step * stage.tokens_per_step))
     )
     return run
+
+
+def install_rows(session: Session, run: Run, expected: ExpectedRows) -> None:
+    """Store the rows that a stage should be read with as those that its reference's run has read."""
+    first = select(Segment.id).where(Segment.run_id == run.id).order_by(Segment.started_at, Segment.id).limit(1)
+    session.add(
+        Fingerprint(
+            run_id=run.id, segment_id=session.scalars(first).one(), kind="rows", host=0, sample=expected.sample,
+            points=len(expected.steps), steps=compress(expected.steps), hashes=pack("rows", expected.hashes),
+            seen=np.array(expected.seen, np.int64).tobytes(),
+        )
+    )  # fmt: skip
 
 
 def _install_segment(

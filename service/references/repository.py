@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from service.database.models import Reference, ReferenceRun, Run
 from service.errors import ConflictError
 from service.references.bundle import Bundle
-from service.references.install import install_series
+from service.references.install import install_rows, install_series
 
 
 class ReferenceRepository:
@@ -102,5 +102,8 @@ class ReferenceRepository:
             run = install_series(self.session, description, series)
             link = ReferenceRun(reference_id=reference.id, stage=series.stage, sibling=series.sibling, run_id=run.id)
             self.session.add(link)
+            expected = next((one for one in bundle.rows if one.stage == series.stage and not series.sibling), None)
+            if expected is not None:
+                install_rows(self.session, run, expected)
         self.session.flush()
         return reference

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import shutil
 import zipfile
@@ -19,6 +20,7 @@ import numpy as np
 from service.detect.inputs import Floats, Ints, Series
 from service.references.archive import bundle_files
 from service.references.bundle import LOGGED_NOTHING
+from service.references.data_order import ExpectedRows
 from service.references.description import Description
 from service.references.estimate import judged, live
 
@@ -118,14 +120,25 @@ def write_segments(path: Path, stages: Mapping[str, Sequence[SourceSegment]], wr
 
 
 def write_description(folder: Path, description: Description) -> None:
-    """Write reference.toml, and schedule.toml where there is a schedule."""
+    """Write reference.toml, and schedule.toml and order.json where there is what they say."""
     content = description.model_dump(mode="json", exclude_none=True)
     schedule = content.pop("schedule", [])
     content.pop("silent", None)  # they stand in segments.csv
+    orders = content.pop("data_order", {})
     content = {key: value for key, value in content.items() if value not in ({}, [])}
     (folder / "reference.toml").write_text(_toml(content), encoding="utf-8")
     if schedule:
         (folder / "schedule.toml").write_text(_toml({"pieces": schedule}), encoding="utf-8")
+    if orders:
+        (folder / "order.json").write_text(json.dumps(orders, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def write_expected(folder: Path, expected: Sequence[ExpectedRows]) -> None:
+    """Write the rows that stages are expected to be read with."""
+    for one in expected:
+        path = folder / ("rows.bin" if len(expected) == 1 else f"rows/{one.stage}.bin")
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(one.to_bytes())
 
 
 def write_archive(folder: Path, target: Path) -> Path:

@@ -51,10 +51,11 @@ def as_lists(rows: RowReadings | None) -> Any:
     return rows.sample, [(array.dtype, array.tolist()) for array in arrays]
 
 
-@given(script)
+@pytest.mark.parametrize("kind", ["rows", "windows"])
+@given(operations=script)
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_reading_on_is_reading_anew(http: TestClient, engine: Engine, operations: list[Any]) -> None:
-    store, kept, newest, starts = Store(http), GrowingRows(), 3, 0
+def test_reading_on_is_reading_anew(http: TestClient, engine: Engine, operations: list[Any], kind: str) -> None:
+    store, kept, newest, starts = Store(http), GrowingRows(kind), 3, 0
     started = time.time() - 1000.0
     segment = store.start(started_at=started)
     with reading(engine) as session:
@@ -72,11 +73,15 @@ def test_reading_on_is_reading_anew(http: TestClient, engine: Engine, operations
                 _, host, rows, sample, late = operation
                 base = 2 if late else newest
                 steps = [base + step for step, _ in rows]
+                if kind == "windows":  # those beyond 24 << 54 are chosen at 1 in 16, not at 1 in 32
+                    sample = {1: 16, 2: 32}[sample]
+                    rows = [(step, value << 54) for step, value in rows if sample == 16 or value <= 24]
+                    steps = [base + step for step, _ in rows]
                 hashes = [f"{value:016x}" for _, value in rows]
                 seen = [[min([base, *steps]), max([base, *steps]), 8]]
-                body = {"kind": "rows", "host": host, "sample": sample, "steps": steps, "hashes": hashes, "seen": seen}
+                body = {"kind": kind, "host": host, "sample": sample, "steps": steps, "hashes": hashes, "seen": seen}
                 assert store.post(segment, "fingerprints", **body).status_code == 202
                 newest = max(newest, *steps, 0)
             with reading(engine) as session:
-                stored = FingerprintRepository(session).rows(run_id)
+                stored = FingerprintRepository(session).rows(run_id, kind)
                 assert as_lists(kept.read(session, lineage(session, run_id))) == as_lists(stored)

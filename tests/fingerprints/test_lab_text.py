@@ -138,3 +138,28 @@ def test_what_the_worker_joins_says_the_same(
     seal_run(engine, found.id)
     after, _ = audited(engine, run)
     assert after == before
+
+
+def test_one_whole_document_in_one_row_is_told(store: Store, engine: Engine, text: corpus.Corpus) -> None:
+    documents = text.documents(heldout=True)
+    heldout = HeldoutWindows()
+    heldout.add(HELDOUT, windows_of(documents))
+    rows = text.rows[: 55 * 64 * EACH].reshape(-1, 64 * text.rows.shape[1]).copy()  # as long as a model's own
+    audit, findings = audited(engine, send(store, batches(rows), heldout))
+    assert (audit.heldout[0].rows_with_document, heldout_text.judge(findings).state) == (0, "no")
+    document = max(documents, key=len)[:6_000]
+    rows[40 * EACH, 100 : 100 + len(document)] = document
+    store = Store(store.http)
+    read = send(store, batches(rows), heldout)
+    audit, findings = audited(engine, read)
+    (met,) = audit.heldout
+    judged = heldout_text.judge(findings)
+    assert met.rows_with_document == 1
+    assert met.set_share == pytest.approx(len(document) / sum(map(len, documents)), rel=0.5)
+    assert (judged.state, judged.since_step) == ("yes", (40, 41))
+    assert judged.causes[0].weight == "shown"
+
+    rows[50 * EACH, 100 : 100 + len(document)] = document  # the same text again is one document
+    store = Store(store.http)
+    again, _ = audited(engine, send(store, batches(rows), heldout))
+    assert (again.heldout[0].rows_with_document, again.heldout[0].set_share) == (1, met.set_share)

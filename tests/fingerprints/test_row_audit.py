@@ -16,7 +16,8 @@ from sqlalchemy import Column, Engine, MetaData, Table
 
 from service.database.migrate import alembic_config
 from service.detect.inputs import DeclaredData, RowReadings
-from service.fingerprints.audit import beside, repeated
+from service.detect.same_rows import beside
+from service.fingerprints.audit import repeated
 from service.fingerprints.endpoints import router as audits
 from service.settings import Settings
 from tests.ingest.store_client import Store, create_store
@@ -78,9 +79,12 @@ def test_the_same_rows_as_another_run(store: Store) -> None:
     rows(store, mine, [(s, h if s < 21 else h + 50) for s, h in expected if h % 2], host=1)  # other hosts, same batches
     assert audit(store)["same_rows"] is None
     against = store.run("expected")
-    assert audit(store, against=against)["same_rows"] == {
+    found = audit(store, against=against)["same_rows"]
+    assert found.pop("summary").startswith("The run no longer reads the rows of expected at the same steps, but other")
+    assert found == {
         "run": against, "name": "expected", "sample": 1, "steps": 30, "told": 30, "compared": 60, "same": 50,
-        "through": 20, "differs": 21,
+        "through": 20, "differs": 21, "wrong_steps": 10, "since": [21, 21], "relation": "other rows", "shift": 0,
+        "steady": 0.5, "known": 0.5, "looked": 20,
     }  # fmt: skip
     unknown = store.http.get(f"/api/v1/runs/{store.run()}/audit", params={"against": store.run("nobody")})
     assert unknown.status_code == 404

@@ -17,6 +17,7 @@ from service.importers.rows import LogError
 
 TOKENS = "tokens"  # the target of names that count tokens consumed: they place points, and are no metric
 NAMES = Path(__file__).parent / "names"
+ONE_ROW = "runs_table"  # the format that has one row per run
 CANONICAL = re.compile(
     r"train/(ce_loss|z_loss|scored_tokens)|optim/(learning_rate|grad_norm|skipped)|heldout/[^/]+/ce_loss"
     r"|downstream/[^/]+/accuracy|throughput/(tokens_per_second_per_device|step_seconds)|data/.+"
@@ -98,6 +99,7 @@ class _Map:
     formats: tuple[str, ...]  # empty: tables and JSON lines of any trainer
     entries: tuple[_Entry, ...]
     no_sets: frozenset[str] = frozenset()
+    settings: frozenset[str] = frozenset()  # names that are no measurement where a table has one row per run
 
     def is_set(self, groups: Mapping[str, str]) -> bool:
         """Whether what stands where a set's name does can be one."""
@@ -138,7 +140,8 @@ def naming(
     for one in _maps():
         if (one.formats and format_name not in one.formats) or (not one.formats and format_name in _own_formats()):
             continue
-        found = _apply(one, [name for name in names if name not in known], names, taken, accumulation)
+        meant = [name for name in names if name not in known and not (format_name == ONE_ROW and name in one.settings)]
+        found = _apply(one, meant, names, taken, accumulation)
         if found:
             known |= found
             taken |= {target.metric for target in found.values()}
@@ -199,7 +202,8 @@ def _maps() -> tuple[_Map, ...]:
             for name, e in content["metrics"].items()
         ]
         formats, no_sets = tuple(content.get("formats", ())), frozenset(content.get("no_sets", ()))
-        maps.append(_Map(content["title"], formats, tuple(entries), no_sets))
+        settings = frozenset(content.get("settings", ()))
+        maps.append(_Map(content["title"], formats, tuple(entries), no_sets, settings))
     return tuple(maps)
 
 

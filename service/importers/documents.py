@@ -11,7 +11,7 @@ import msgspec
 
 from service.importers.formats import Head, Source
 from service.importers.rows import LogError
-from service.importers.text import DAMAGE, encoding_of, open_bytes
+from service.importers.text import DAMAGE, damaged, encoding_of, open_bytes
 
 LARGEST = 256 * 1024 * 1024
 
@@ -33,7 +33,7 @@ def load(source: Source) -> dict[str, Any]:
             encoding = encoding_of(source.path, data)
             content = data.read(LARGEST + 1)
     except DAMAGE as error:
-        raise LogError(f"{source.path}: the compression is damaged or cut off ({error})") from error
+        raise damaged(source.path, error) from error
     if len(content) > LARGEST:
         raise LogError(f"{source.path}: one JSON document of more than 256 MiB; write it as JSON lines or Parquet")
     return _decode(source.path, content.decode(encoding, errors="replace"))

@@ -11,14 +11,13 @@ from service.importers import delimited, key_value_log, olmo_core
 from service.importers.detect import recognised
 from service.importers.follow_source import Cursor, Fed, Parser
 from service.importers.rows import LogError
-from service.importers.text import BOMS
+from service.importers.text import BOMS, PACKED
 
 PIECE = 2**20
 LONGEST_LINE = 64 * 2**20
 TAIL = 256  # bytes before the place that was read up to, by which a rewritten file is told
 UNDECIDED = 65_536  # bytes of a log that may be of no known format before that is an error
 LINE_FORMATS = ("json_lines", "maxtext_stdout", "delimited", "key_value_log", "deepspeed", "olmo_core")
-PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 
 class FileSource:

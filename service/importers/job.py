@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sqlalchemy import Engine
@@ -104,7 +104,12 @@ def look(group: Group, options: Options, progress: Progress = no_progress) -> Pr
 
 
 def store(
-    engine: Engine, preview: Preview, options: Options, groups: int = 1, progress: Progress = no_progress
+    engine: Engine,
+    preview: Preview,
+    options: Options,
+    groups: int = 1,
+    progress: Progress = no_progress,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Store what a preview shows; the same content again stores nothing.
 
@@ -130,7 +135,7 @@ def store(
     storer = Storer(engine, goals, runs)
     kept = preview.survey.kept
     blocks = group.read(Account(), progress, options.tokens_per_step) if kept is None else iter(kept)
-    outcomes = storer.store(_same(_chosen(blocks, preview.chosen), runs, group))
+    outcomes = storer.store(_same(_chosen(blocks, preview.chosen), runs, group), say)
     refused = Counter(preview.account.refused)
     for name, outcome in outcomes.items():
         if outcome.already:

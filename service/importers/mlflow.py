@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +85,7 @@ def recognise_database(head: Head) -> str | None:
 def read_database(source: Source, account: Account) -> Iterator[Block]:
     """Every metric of every run that is not deleted, in the order they were logged."""
     try:
-        with closing(opened(source.path)) as database:
+        with opened(source.path) as database:
             runs = database.execute("SELECT run_uuid, name, lifecycle_stage FROM runs ORDER BY start_time").fetchall()
             kept = [(str(uuid), str(name or "")) for uuid, name, stage in runs if stage == "active"]
             if len(kept) < len(runs):

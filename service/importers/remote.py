@@ -20,7 +20,21 @@ TABLE = "values.csv"
 
 def is_address(text: str) -> bool:
     """Whether this names something to be read over the network."""
-    return text.startswith(("http://", "https://", "wandb:"))
+    return text.lower().startswith(("http://", "https://", "wandb:"))
+
+
+def local_path(text: str) -> Path:
+    """The path that a user named.
+
+    Raises:
+        LogError: nothing was named (a variable of a script was empty), or an address that is not read.
+    """
+    if not text.strip():
+        raise LogError("no file is named: the argument is empty")
+    path = Path(text)
+    if "://" in text and not path.exists():
+        raise LogError(f"{shown(text)}: not read over {text.partition('://')[0]}://; copy it to this machine first")
+    return path
 
 
 def find_remote(

@@ -97,16 +97,12 @@ def _row(
 def _step_column(names: Sequence[str], source: Source) -> int:
     lower = [name.lower() for name in names]
     found = next((lower.index(name) for name in STEP_COLUMNS if name in lower), None)
-    tokens = next(
-        (place for place, name in enumerate(lower) if name in ("tokens", "train_tokens", "total_tokens")), None
-    )
+    tokens = next((place for place, name in enumerate(lower) if name in TOKEN_COLUMNS), None)
     if found is not None:
         return found
     if tokens is not None and source.steps_at is not None:
         return tokens
-    hint = (
-        "; it has tokens: say --tokens-per-step" if tokens is not None else f"; name one {', '.join(STEP_COLUMNS[:3])}"
-    )
+    hint = "it has tokens: say --tokens-per-step" if tokens is not None else f"name one {', '.join(STEP_COLUMNS[:3])}"
     raise LogError(f"{source.path}: one row per run, and no column tells the step its values are of; {hint}")
 
 

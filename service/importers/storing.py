@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID, uuid5
 
@@ -17,6 +17,7 @@ from service.database.models import Chunk, Run, Segment
 from service.importers.blocks import Block, Floats, Ints
 from service.importers.canonical import TOKENS, converted
 from service.importers.plan import Cutter, RunPlan
+from service.importers.sole_import import sole_import
 from service.importers.subtraction import Subtraction
 from service.ingest.requests import Put
 from service.ingest.segments import put_segment, run_uuid
@@ -98,12 +99,16 @@ class Storer:
         self._points = 0
         self.outcomes = {name: Outcome() for name in runs}
 
-    def store(self, blocks: Iterator[Block]) -> dict[str, Outcome]:
-        """Write every block; of each run that is there already, nothing.
+    def store(self, blocks: Iterator[Block], say: Callable[[str], None] = lambda _: None) -> dict[str, Outcome]:
+        """Write every block; of each run that is there already, nothing. `say` hears if another import is waited for.
 
         Raises:
             LogError: a run of that name is another kind of run.
         """
+        with sole_import(self._engine, [goal.run for goal in self._goals.values()], say):
+            return self._store(blocks)
+
+    def _store(self, blocks: Iterator[Block]) -> dict[str, Outcome]:
         self._prepare()
         cutter = Cutter(self._runs)
         for block in blocks:

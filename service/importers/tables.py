@@ -41,7 +41,7 @@ class Tables:
         if not count:
             return
         steps, good = self._steps(arrays)
-        times = None if layout.time is None else _times(arrays[layout.time])
+        times = None if layout.time is None else times_of(arrays[layout.time])
         metrics = layout.metrics
         if layout.time is not None and times is None:  # a duration, such as the time a step took
             metrics = [*metrics, Metric(layout.time, "", layout.names[layout.time])]
@@ -238,19 +238,37 @@ def _labels(array: Any) -> list[tuple[str, Bools | None]]:
     return [(name, at == place) for place, name in enumerate(names)]
 
 
-def _times(array: Any) -> Floats | None:
+def times_of(array: Any) -> Floats | None:
     """Unix seconds, None where the column holds no times."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if pa.types.is_timestamp(array.type):
-        whole = pc.cast(pc.cast(array, pa.timestamp("us")), pa.int64())
-        values, there = _split(pc.cast(whole, pa.float64(), safe=False))
-        return np.where(there, values / 1e6, np.nan)
+        return _stamped(array)
     if pa.types.is_integer(array.type) or pa.types.is_floating(array.type):
         values, there = _split(pc.cast(array, pa.float64(), safe=False))
         values = np.where(values > 1e11, values / 1000.0, values)
         times = np.where(there & (values > EARLIEST), values, np.nan)
+    elif (stamps := _iso(array)) is not None:
+        times = stamps
     else:
         found = [unix_seconds(text) for text in array.to_pylist()]
         times = np.array([np.nan if time is None else time for time in found], np.float64)
     return None if np.isnan(times).all() else times
+
+
+def _stamped(stamps: Any) -> Floats:
+    whole = pc.cast(pc.cast(stamps, pa.timestamp("us", stamps.type.tz), safe=False), pa.int64())
+    values, there = _split(pc.cast(whole, pa.float64(), safe=False))
+    return np.where(there, values / 1e6, np.nan)
+
+
+def _iso(texts: Any) -> Floats | None:
+    """Unix seconds of a column in which every text is a time in ISO 8601, without or with a zone; None for others."""
+    if not pa.types.is_string(texts.type) or texts.null_count == len(texts):
+        return None
+    for zone in (None, "UTC"):
+        try:
+            return _stamped(pc.cast(texts, pa.timestamp("us", zone)))
+        except pa.ArrowInvalid:
+            continue
+    return None

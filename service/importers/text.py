@@ -6,6 +6,7 @@ import codecs
 import gzip
 import io
 import re
+import tempfile
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+PACKED = (GZIP, ZSTD)
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 CONTROLS = re.compile(rb"[\x00-\x07\x0e-\x1a\x1c-\x1f\x7f]")
 DAMAGE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
@@ -43,11 +46,16 @@ def open_bytes(path: Path, progress: Progress = no_progress) -> Generator[io.Buf
         LogError: it cannot be opened, is a Git LFS pointer, or its compression is damaged (once reading comes to it).
     """
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise LogError(f"{path}: a pipe or a device, which cannot be read twice; write it into a file first")
         raw = path.open("rb", buffering=0)
     except OSError as error:
         raise LogError(f"{path}: cannot be read ({error.strerror})") from error
     with raw:
-        data = _decompressed(io.BufferedReader(_Metered(raw, progress), CHUNK * 4))
+        try:
+            data = _decompressed(io.BufferedReader(_Metered(raw, progress), CHUNK * 4))
+        except OSError as error:
+            raise damaged(path, error) from error
         head = peek(path, data, 64)
         if head.startswith(b"version https://git-lfs"):
             raise LogError(
@@ -55,8 +63,36 @@ def open_bytes(path: Path, progress: Progress = no_progress) -> Generator[io.Buf
             )
         try:
             yield data
-        except (EOFError, zlib.error, zstandard.ZstdError, gzip.BadGzipFile) as error:  # from whatever reads it
-            raise LogError(f"{path}: the compression is damaged or cut off ({error})") from error
+        except DAMAGE as error:  # from whatever reads it
+            raise damaged(path, error) from error
+
+
+@contextmanager
+def unpacked(path: Path) -> Generator[Path]:
+    """The file itself, or where it is compressed a copy that is not, as long as it is needed.
+
+    For formats that are read by position: going back in compressed data would begin anew each time.
+
+    Raises:
+        LogError: as `open_bytes`, or there is no room for the copy.
+    """
+    try:
+        with path.open("rb") as file:
+            packed = file.read(4).startswith(PACKED)
+    except OSError as error:
+        raise LogError(f"{path}: cannot be read ({error.strerror})") from error
+    if not packed:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="pacenote-unpacked-") as folder:
+        copy = Path(folder) / "content"
+        with copy.open("wb") as out, open_bytes(path) as data:
+            while piece := data.read(CHUNK * 16):
+                try:
+                    out.write(piece)
+                except OSError as error:
+                    raise LogError(f"{path}: cannot be unpacked in {folder} ({error.strerror})") from error
+        yield copy
 
 
 @contextmanager
@@ -99,7 +135,14 @@ class Text:
             raise self._damaged(error) from error
 
     def _damaged(self, error: BaseException) -> LogError:
-        return LogError(f"{self._path}: the compression is damaged or cut off ({error})")
+        return damaged(self._path, error)
+
+
+def damaged(path: Path, error: BaseException) -> LogError:
+    """What one of DAMAGE means: the disk or the network behind it fails, or the compression is damaged."""
+    if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+        return LogError(f"{path}: cannot be read ({error.strerror or error})")
+    return LogError(f"{path}: the compression is damaged or cut off ({error})")
 
 
 def _clean(line: str) -> str:
@@ -117,7 +160,7 @@ def peek(path: Path, data: io.BufferedReader, count: int = 4096) -> bytes:
     try:
         return data.peek(count)[:count]
     except DAMAGE as error:
-        raise LogError(f"{path}: the compression is damaged ({error})") from error
+        raise damaged(path, error) from error
 
 
 def encoding_of(path: Path, data: io.BufferedReader) -> str:
@@ -170,9 +213,9 @@ class _Metered(io.RawIOBase):
 
 def _decompressed(file: io.BufferedReader) -> io.BufferedReader:
     magic = file.peek(4)[:4]
-    if magic[:2] == b"\x1f\x8b":
+    if magic.startswith(GZIP):
         return io.BufferedReader(gzip.GzipFile(fileobj=file))
-    if magic == b"\x28\xb5\x2f\xfd":
+    if magic == ZSTD:
         return io.BufferedReader(_Zstd(file))
     return file
 

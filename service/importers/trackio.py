@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 
 from service.importers.blocks import Block, blocks_of
 from service.importers.documents import mapping
@@ -24,7 +23,7 @@ def recognise(head: Head) -> str | None:
 def read(source: Source, account: Account) -> Iterator[Block]:
     """Every run, in the order its rows were logged."""
     try:
-        with closing(opened(source.path)) as database:
+        with opened(source.path) as database:
             runs = database.execute("SELECT run_name FROM metrics GROUP BY run_name ORDER BY MIN(id)").fetchall()
             for (run,) in runs:
                 found = database.execute(

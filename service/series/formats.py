@@ -114,13 +114,13 @@ def exact_table(series: Mapping[str, Points], segments: Mapping[int, str] | None
     pa = import_module("pyarrow")  # takes half a second: only who asks for Arrow pays
 
     names, uuids = pa.array(list(series), pa.string()), list((segments or {}).items())
-    fields = [("metric", pa.dictionary(pa.uint8(), pa.string()))]
+    fields = [("metric", pa.dictionary(pa.uint16(), pa.string()))]
     fields += [("step", pa.int64()), ("tokens", pa.float64()), ("value", pa.float64())]
     if segments is not None:
         fields += [("segment", pa.dictionary(pa.int32(), pa.string())), ("live", pa.bool_())]
     batches: list[Any] = []
     for index, points in enumerate(series.values()):
-        metric = pa.DictionaryArray.from_arrays(pa.array(np.full(len(points), index, np.uint8)), names)
+        metric = pa.DictionaryArray.from_arrays(pa.array(np.full(len(points), index, np.uint16)), names)
         columns: list[Any] = [metric, pa.array(points.steps), pa.array(points.tokens), pa.array(points.values)]
         if segments is not None:
             places = {segment: place for place, (segment, _) in enumerate(uuids)}

@@ -19,6 +19,8 @@ from typer.testing import CliRunner, Result
 from service.cli.main import app
 from service.exporters import run_series
 from service.importers.detect import open_log
+from service.series.formats import exact_table
+from service.series.repository import Points
 from service.settings import Settings
 from service.worker.seal import seal_due
 from tests.ingest.store_client import Store, create_store
@@ -166,3 +168,11 @@ def test_what_is_refused(store: Store, database_url: str, tmp_path: Path) -> Non
         assert message in result.stderr
         assert result.stderr.count("\n") == 1
     assert list(tmp_path.glob("**/*.new")) == []
+
+
+def test_a_run_of_many_metrics_as_arrow() -> None:
+    """A run may have 2,000 metrics, and all may be asked for at once."""
+    points = Points(np.arange(2), np.arange(2.0), np.array([0.5, 1.5]), np.zeros(2, np.int64), np.ones(2, np.bool_))
+    table = exact_table({f"metric {place}": points for place in range(2000)}, None)
+    assert table.num_rows == 4000
+    assert table.column("metric")[-1].as_py() == "metric 1999"

@@ -324,6 +324,37 @@ def test_a_second_writer_at_the_same_time_is_no_new_start(tmp_path: Path) -> Non
     assert receiver.segments[1][0] == 4
 
 
+def test_a_second_writer_that_was_taken_for_a_new_start_is_known_once_the_first_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "tb"
+    folder.mkdir()
+    receiver = Receiver(tmp_path, lambda: EventsSource(folder))
+    write_events(folder / "events.out.tfevents.100.a", range(1, 9), 1.0)
+    receiver.drain()
+    write_events(folder / "events.out.tfevents.101.b", range(2, 5), 2.0, late=10.0)
+    assert len(receiver.drain().segments) == 2, "by what is known so far it is a new start"
+    write_events(folder / "events.out.tfevents.100.a", range(9, 30), 1.0)
+    receiver.drain()
+    assert len(receiver.segments) == 3, "all of it is read anew, as one start"
+    assert [step for step, _ in receiver.losses[2]] == [*range(1, 30), *range(2, 5)]
+    write_events(folder / "events.out.tfevents.101.b", range(5, 8), 2.0, late=10.0)
+    write_events(folder / "events.out.tfevents.100.a", range(30, 33), 1.0)
+    assert len(receiver.drain().segments) == 3
+    write_events(folder / "events.out.tfevents.200.c", range(6, 9), 3.0, late=100.0)
+    assert receiver.drain().losses[3:] == [[(step, step * 3.0) for step in range(6, 9)]], "a new start is one still"
+
+
+@pytest.mark.parametrize("steps", [range(1, 3), range(1, 30)])
+def test_an_event_file_that_is_written_anew_is_a_new_start(tmp_path: Path, steps: range) -> None:
+    path = tmp_path / "events.out.tfevents.100.a"
+    receiver = Receiver(tmp_path, lambda: EventsSource(path))
+    write_events(path, range(1, 9), 1.0)
+    receiver.drain()
+    path.unlink()
+    receiver.drain()
+    write_events(path, steps, 2.0, late=60.0)
+    assert receiver.drain().losses[1:] == [[(step, step * 2.0) for step in steps]]
+
+
 def test_the_order_of_names_says_nothing_of_the_order_of_time(tmp_path: Path) -> None:
     folder = tmp_path / "tb"
     folder.mkdir()

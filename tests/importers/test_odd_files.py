@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+from importing import GOLDEN
 
 from service.importers.attempts import attempts
 from service.importers.canonical import Target, naming
 from service.importers.detect import open_log
 from service.importers.folders import find
 from service.importers.job import Options, look
-from service.importers.rows import NO_NUMBER, Account, LogError, Row
+from service.importers.rows import NO_NUMBER, Account, LogError, Row, unix_seconds
+from service.importers.tables import times_of
 
+pa: Any = import_module("pyarrow")  # has no types
 TABLE = "step,loss,lr\n1,3.5,0.1\n2,NaN,0.1\n3,inf,\n"
 LONG = "step,loss\n" + "".join(f"{step},{1 / (step + 3)}\n" for step in range(40_000))
 EXPECTED = [(1, "loss", 3.5), (1, "lr", 0.1), (2, "loss", math.nan), (2, "lr", 0.1), (3, "loss", math.inf)]
@@ -128,9 +135,55 @@ def test_what_cannot_be_read_says_so_in_one_line(tmp_path: Path, content: bytes,
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["2026-01-02T03:04:05", "2026-01-02 03:04:05.250", ""],
+        ["2026-01-02T03:04:05+00:00", "2026-01-02T03:04:05.123456+02:00", "2026-01-02T03:04:05Z"],
+        ["2026-01-02T03:04:05", "2026-01-02T03:04:05+02:00"],
+        ["2026-01-02", "soon", "1700000000.5"],
+    ],
+)
+def test_times_as_text(texts: list[str]) -> None:
+    found = times_of(pa.array([text or None for text in texts]))
+    assert found is not None
+    expected = [unix_seconds(text) for text in texts]
+    assert found.tolist() == pytest.approx([math.nan if time is None else time for time in expected], nan_ok=True)
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="cannot be read"):
         read(tmp_path / "none")
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    pipe, loop = tmp_path / "pipe", tmp_path / "loop"
+    os.mkfifo(pipe)
+    loop.symlink_to(loop)
+    with pytest.raises(LogError, match="pipe: a pipe or a device"):
+        find(pipe)
+    with pytest.raises(LogError, match="loop: cannot be read"):
+        find(loop)
+    (tmp_path / "log.csv").write_text(TABLE)
+    assert [group.name for group in find(tmp_path).groups] == ["log"], "in a folder they are passed over"
+
+
+def test_a_disk_that_fails_is_said_of_the_file() -> None:
+    with pytest.raises(LogError, match=r"^/proc/self/mem: cannot be read"):
+        find(Path("/proc/self/mem"))  # reading at 0 is an input/output error
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zstandard.compress])
+@pytest.mark.parametrize("name", ["wandb_history.parquet", "peers/mlflow.db", "peers/trackio.db"])
+def test_what_is_read_by_position_may_be_compressed(
+    tmp_path: Path, compress: Callable[[bytes], bytes], name: str
+) -> None:
+    packed = tmp_path / "packed"
+    packed.write_bytes(compress((GOLDEN / name).read_bytes()))
+    assert same(read(packed)[0], read(GOLDEN / name)[0])
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(LogError, match="packed: the compression is damaged or cut off"):
+        read(packed)
 
 
 @given(

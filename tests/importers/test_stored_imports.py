@@ -196,8 +196,14 @@ def test_losses_in_two_units_are_never_mixed(database: Engine) -> None:
 
 def test_memorization_is_one_unit(database: Engine) -> None:
     report = imported(database, GOLDEN / "book_output.txt")
-    assert series(database, report, "train/ce_loss")[0] == 9.817
-    assert series(database, report, "heldout/val/ce_loss")[0] == 9.924
+    assert series(database, report, "train/ce_loss")[1] == 9.817, "its count begins with 0 after the first update"
+    assert series(database, report, "heldout/val/ce_loss")[1] == 9.924
+
+
+def test_a_setting_of_a_run_is_no_measurement(database: Engine) -> None:
+    report = imported(database, GOLDEN / "runs_summary.csv")
+    assert series(database, report, "learning_rate", "baseline")
+    assert series(database, report, "optim/learning_rate", "baseline") == {}, "it is the peak of the schedule"
 
 
 def test_percentages(database: Engine, tmp_path: Path) -> None:

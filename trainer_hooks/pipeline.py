@@ -7,18 +7,20 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainer_hooks.batches import Translate
-from trainer_hooks.connection import Connection, parse_address, parse_headers, parse_token
 from trainer_hooks.journal import Journal
 from trainer_hooks.launch import Launch
-from trainer_hooks.remote import RemoteCopy, before_shutdown
 from trainer_hooks.segment import Place
 from trainer_hooks.sender import Aside, Sender, SendingThread
 from trainer_hooks.spool import Spool
 from trainer_hooks.stores import LocalStore, check_address, default_folder, open_store
 from trainer_hooks.tally import LOG, Tally, text_of
 from trainer_hooks.writer import Writer, WritingThread
+
+if TYPE_CHECKING:  # HTTP, TLS and the remote copy are imported by a run that uses them: they are half of all modules
+    from trainer_hooks.remote import RemoteCopy
 
 SHUTDOWN_SECONDS = 5.0
 
@@ -67,6 +69,8 @@ class Pipeline:
         spool, store = Spool(launch.id, place.process), places.local
         self.copy: RemoteCopy | None = None
         if places.remote:
+            from trainer_hooks.remote import RemoteCopy
+
             self.copy = RemoteCopy(
                 lambda: open_store(places.remote),
                 places.remote,
@@ -82,6 +86,8 @@ class Pipeline:
         self.sender: Sender | None = None
         self.sending: SendingThread | None = None
         if url:
+            from trainer_hooks.connection import Connection
+
             connection = Connection(url, os.environ.get("PACENOTE_TOKEN", ""), os.environ.get("PACENOTE_HEADERS", ""))
             aside = Aside(store, self.journal.spool.side("rejected.jsonl"), tally)
 
@@ -96,6 +102,8 @@ class Pipeline:
             if thread is not None:
                 thread.start()
         if self.copy is not None:
+            from trainer_hooks.remote import before_shutdown
+
             before_shutdown(self._copy_before_shutdown)
 
     def _copy_before_shutdown(self) -> None:
@@ -174,6 +182,8 @@ def service_address(mode: str, strict: bool) -> str:
         folder = os.environ.get("PACENOTE_SPOOL_DIR") or default_folder()
         LOG.warning("pacenote: PACENOTE_URL is not set; recording to %s only, for a later sync", folder)
         return ""
+    from trainer_hooks.connection import parse_address, parse_headers, parse_token
+
     try:
         parse_address(url)
         parse_headers(os.environ.get("PACENOTE_HEADERS", ""))

@@ -149,7 +149,7 @@ class Run(ReadsRows):
         """Ends the segment; sends what is left for at most `timeout` seconds. What remains is in the spool."""
         try:
             seconds = min(max(float(timeout), 0.0), LONGEST_FINISH)
-        except (TypeError, ValueError) as error:
+        except Exception as error:
             self.refuse("finish", error)
             seconds = 30.0
         return self._end(seconds, finished=True)

@@ -7,12 +7,14 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from trainer_hooks.connection import Answer, Connection
 from trainer_hooks.spool import Record
 from trainer_hooks.stores import Store
 from trainer_hooks.tally import Tally, text_of
+
+if TYPE_CHECKING:
+    from trainer_hooks.connection import Answer, Connection
 
 REFUSED = frozenset({400, 409, 413, 422})  # sending it again would change nothing; every other failure is retried
 FIRST_WAIT = 0.5

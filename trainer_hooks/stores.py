@@ -274,6 +274,14 @@ def check_address(address: str) -> None:
 
 
 def default_folder() -> str:
-    """Where spools go if PACENOTE_SPOOL_DIR is not set: the user's data folder."""
-    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    """Where spools go if PACENOTE_SPOOL_DIR is not set: the user's data folder, or one beside other temporary files for
+    a user without a home (a container's bare user id)."""
+    base = os.environ.get("XDG_DATA_HOME")
+    if not base:
+        try:
+            base = str(Path.home() / ".local" / "share")
+        except RuntimeError:
+            import tempfile  # only here: most have a home
+
+            base = str(Path(tempfile.gettempdir()) / f"pacenote-{os.getuid()}")
     return str(Path(base) / "pacenote" / "spool")

@@ -17,7 +17,9 @@ from trainer_hooks.journal import Journal
 from trainer_hooks.tally import Tally, text_of
 from trainer_hooks.values import NotReadyError, UnusableError, as_step
 
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.05  # while calls come fast, so that the queue never fills
+IDLE_SECONDS = 0.25  # else: looking costs more than a training step's few calls
+FAST_ENTRIES = 100
 RECORD_SECONDS = 0.5  # at most this long between a call and its record in the spool
 RECORD_ENTRIES = 1_000  # …or as soon as so many calls wait
 HURRY_ENTRIES = 20_000
@@ -208,7 +210,7 @@ class WritingThread(threading.Thread):
 
     def run(self) -> None:
         turned_at = 0.0
-        while not self._closing.wait(POLL_SECONDS):
+        while not self._closing.wait(self._pause(turned_at)):
             due = time.monotonic() - turned_at >= RECORD_SECONDS
             if (due or len(self._writer.entries) >= RECORD_ENTRIES) and self._guarded(self._writer.turn):
                 turned_at = time.monotonic()
@@ -230,6 +232,12 @@ class WritingThread(threading.Thread):
         finally:
             self.written.set()
             self.done.set()
+
+    def _pause(self, turned_at: float) -> float:
+        """Seconds until the next look: no later than a record is due."""
+        if len(self._writer.entries) > FAST_ENTRIES:
+            return POLL_SECONDS
+        return min(max(turned_at + RECORD_SECONDS - time.monotonic(), POLL_SECONDS), IDLE_SECONDS)
 
     def _guarded(self, call: Any, *arguments: Any) -> bool:
         """Runs one piece of work; a fault in it is said once and must end neither the thread nor the run."""

@@ -13,6 +13,7 @@ import pytest
 
 from service.database.engine import open_engine, reading
 from service.fingerprints.repository import FingerprintRepository
+from service.runs.listing import Listing
 from service.runs.repository import RunRepository
 from tests.e2e.conftest import ServiceProcess
 from tests.e2e.crash_trainer import ROWS, loss_at
@@ -64,7 +65,7 @@ def stored_steps(service: ServiceProcess, database_url: str) -> int:
     assert series["values"] == [loss_at(step) for step in steps]
     engine = open_engine(database_url)
     with reading(engine) as session:
-        found = RunRepository(session).page(project="e2e")[0][0].run
+        found = RunRepository(session).page(Listing(project="e2e"))[0][0].run
         rows = FingerprintRepository(session).rows(found.id)
     engine.dispose()
     assert rows is not None

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -103,3 +104,18 @@ def test_refused_records_are_kept_up_to_a_size(
     assert 0 < aside.stat().st_size <= 1000
     assert all(json.loads(line)["status"] == 422 for line in aside.read_text().splitlines())
     assert caplog.text.count("further refused records are only counted") == 1
+
+
+def test_a_user_without_a_home_has_a_spool_all_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delenv("XDG_DATA_HOME")
+    monkeypatch.delenv("PACENOTE_SPOOL_DIR")
+    monkeypatch.setenv("PACENOTE_MODE", "offline")
+    run = trainer_hooks.start("run", project="p")
+    run.log(1, {"loss": 1.0})
+    assert run.finish().left_in_spool == 3
+    assert len(list((tmp_path / f"pacenote-{os.getuid()}" / "pacenote" / "spool").iterdir())) == 1

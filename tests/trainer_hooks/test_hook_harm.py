@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
+import types
 import weakref
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,36 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> None:
 def entries(run: trainer_hooks.Run) -> list[Any]:
     assert run._pipeline is not None
     return list(run._pipeline.writer.entries)
+
+
+# --- import ---
+
+
+def test_an_import_brings_neither_jax_nor_what_a_run_without_a_service_needs_not() -> None:
+    code = (
+        "import sys, numpy; before = set(sys.modules); import trainer_hooks; "
+        "print(*sorted({name.partition('.')[0] for name in set(sys.modules) - before}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    brought = set(done.stdout.split())
+    assert "trainer_hooks" in brought
+    assert not brought & {"jax", "ssl", "http", "email", "asyncio", "fsspec", "concurrent", "tomllib", "grain"}
+
+
+# --- the least the writing thread does ---
+
+
+@pytest.mark.parametrize(
+    ("waiting", "since_turn", "pause"), [(3, 0.0, 0.25), (3, 0.4, 0.1), (3, 9.0, 0.05), (101, 0.0, 0.05)]
+)
+def test_the_writing_thread_looks_often_only_where_calls_come_fast(
+    monkeypatch: pytest.MonkeyPatch, waiting: int, since_turn: float, pause: float
+) -> None:
+    monkeypatch.undo()  # the real waits
+    monkeypatch.setattr(writer.time, "monotonic", lambda: 100.0 + since_turn)
+    double: Any = types.SimpleNamespace(entries=range(waiting))
+    thread = writer.WritingThread(double, double, double)
+    assert thread._pause(100.0) == pytest.approx(pause)
 
 
 # --- memory ---
@@ -171,7 +204,12 @@ def test_a_value_that_never_converts_stops_only_the_writing(service: HookService
     release.set()
 
 
-@pytest.mark.parametrize("timeout", [float("nan"), float("inf"), -1, None, "soon"])
+class Unusable:
+    def __float__(self) -> float:
+        raise RuntimeError("Array has been deleted")
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), float("inf"), -1, None, "soon", 10**400, Unusable()])
 def test_any_timeout_finishes(service: HookService, timeout: Any) -> None:
     run = trainer_hooks.start("run", project="p")
     run.log(1, {"loss": 1.0})

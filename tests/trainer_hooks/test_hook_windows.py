@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from typing import Any
 
 import numpy as np
@@ -195,3 +196,66 @@ def test_the_second_part_of_a_number_is_blake2b() -> None:
     window = text(1, LENGTH).reshape(-1)
     digest = hashlib.blake2b(window.astype("<u4").tobytes(), digest_size=4).hexdigest()
     assert f"{number(5, window):016x}" == f"00000005{digest}"
+
+
+def test_a_window_is_chosen_up_to_the_very_rate_that_its_number_allows() -> None:
+    rows = text(1, 2**20, seed=3)
+    hashes = Rolling()(rows.reshape(-1)).copy()
+    places = np.flatnonzero(hashes < 2**16).tolist()
+    assert len(places) >= 5
+    for place in places:
+        made = number(int(hashes[place]), rows[0, place : place + LENGTH])
+        most = (2**64 - 1) // made  # number x rate < 2**64
+        assert made in chosen(rows, hashes, most)
+        assert made not in chosen(rows, hashes, most + 1)
+
+
+def test_the_very_largest_number_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = text(1, 2_000)
+    for sample in (64, 1000):
+        most = (2**64 - 1) // sample
+        monkeypatch.setattr("trainer_hooks.windows.number", lambda *_, most=most: most)
+        assert all_chosen(rows, sample) == [most]
+        monkeypatch.setattr("trainer_hooks.windows.number", lambda *_, most=most: most + 1)
+        assert all_chosen(rows, sample) == []
+
+
+def test_a_masked_token_at_either_end_takes_the_window_out() -> None:
+    tokens = text(1, 4_000, seed=4)
+    hashes = Rolling()(tokens.reshape(-1)).copy()
+    places = starts(hashes, 2**32 // 64, 4_000).tolist()
+    place = next(at for at, after in itertools.pairwise(places) if after - at > LENGTH)
+    made = number(int(hashes[place]), tokens[0, place : place + LENGTH])
+    for off, there in ((-1, True), (0, False), (LENGTH - 1, False), (LENGTH, True)):
+        mask = np.ones(tokens.shape, np.bool_)
+        mask[0, place + off] = False
+        assert (made in windows_of({"tokens": tokens, "mask": mask})) == there
+
+
+def test_a_set_may_hold_so_many_windows_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = text(1, 4_000, seed=4)
+    size = len(windows_of(tokens))
+    monkeypatch.setattr("trainer_hooks.heldout_windows.MOST_WINDOWS", size)
+    assert len(windows_of(tokens)) == size
+    monkeypatch.setattr("trainer_hooks.heldout_windows.MOST_WINDOWS", size - 1)
+    with pytest.raises(ValueError, match=f"more than {size - 1} windows"):
+        windows_of(tokens)
+
+
+@pytest.mark.parametrize("piece", [1, 31, 32, 33, 1_000])
+def test_a_long_text_is_hashed_in_pieces_without_a_seam(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = text(1, 3_000, seed=5)
+    whole = windows_of(tokens)
+    monkeypatch.setattr("trainer_hooks.heldout_windows.PIECE", piece)
+    assert windows_of(tokens).tolist() == whole.tolist()
+
+
+def test_a_hit_is_told_by_its_lowest_window() -> None:
+    tokens = text(1, 4_000, seed=6)
+    known = windows_of(tokens)
+    looked = HeldoutWindows()
+    looked.add("set", known)
+    for row in (tokens, tokens.reshape(2, -1)[::-1].reshape(1, -1).copy()):  # ascending or descending as they lie
+        (hit,) = looked.met(row, Rolling()(row.reshape(-1)))
+        met = set(windows_of(row).tolist()) & set(known.tolist())
+        assert (hit.number, hit.count) == (min(met), len(met))

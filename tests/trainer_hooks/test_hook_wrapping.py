@@ -12,7 +12,7 @@ import pytest
 from hook_service import HookService
 
 import trainer_hooks
-from trainer_hooks.wrapping import wrap
+from trainer_hooks.wrapping import REMEMBERED_STATES, wrap
 
 FIVES = np.full((2, 4), 5)
 pytestmark = pytest.mark.usefixtures("environment")
@@ -154,6 +154,7 @@ def test_grain_keeps_its_state_and_its_class() -> None:
     # A new process: its state is of another one, and its first batch is that of the next step.
     resumed = wrapped(told, grain_iterator(), first=106)
     resumed.set_state(state)
+    assert told.refused == []
     assert next(resumed)["inputs"][:, 0].tolist() == ahead[0]
     assert told.rows[-1][:2] == (106, ahead[0])
     other = grain_iterator()
@@ -208,3 +209,44 @@ def test_bad_arguments_are_counted_and_harmless(service: HookService) -> None:
     disabled = trainer_hooks.Run(None, run._tally, strict=True)
     disabled.watch_heldout("c4", np.zeros((4, 900), int))
     assert len(list(disabled.wrap(batches()))) == 6
+
+
+class Stateful:
+    """A loader whose state is the number of its next batch."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Stateful:
+        return self
+
+    def __next__(self) -> np.ndarray:
+        self.at += 1
+        return np.full((1, 4), self.at)
+
+    def get_state(self) -> int:
+        return self.at
+
+    def set_state(self, state: int) -> None:
+        self.at = state
+
+
+def test_the_newest_states_are_remembered_and_older_ones_are_asked_for() -> None:
+    told = Told()
+    loader = wrapped(told, Stateful())
+    states = []
+    for _ in range(300):
+        next(loader)
+        states.append(loader.get_state())
+    loader.set_state(states[300 - REMEMBERED_STATES])
+    assert (loader.step, told.refused) == (302 - REMEMBERED_STATES, [])
+    loader.set_state(states[299 - REMEMBERED_STATES])  # forgotten
+    assert "set its `step`" in told.refused[-1]
+    assert REMEMBERED_STATES == 256
+
+
+@pytest.mark.parametrize("wrong", [(1, 0, 0), (1, 1, -1), (-1, 1, 0)])
+def test_counts_that_cannot_be_are_refused(wrong: tuple[int, int, int]) -> None:
+    first, per_step, ahead = wrong
+    with pytest.raises(ValueError, match="wrap needs batches_per_step ≥ 1, ahead ≥ 0, step ≥ 0"):
+        wrap(Told(), batches(), "inputs", None, first, per_step, ahead)

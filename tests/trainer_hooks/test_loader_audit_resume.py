@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import grain
 import grain_loaders as loaders
+import numpy as np
 import pytest
 
 from trainer_hooks.loader_audit import Pass, audit
@@ -167,3 +168,20 @@ def test_real_worker_processes() -> None:
     (twice,) = audit(loaders.source_and_sampler, hosts=[2], workers=[2], records=ROWS).passes
     assert names(twice) == ["sharded in source and loader"]
     assert twice.distinct == ROWS // 2
+
+
+@pytest.mark.parametrize("hosts", [1, 4])
+@pytest.mark.parametrize("again", [False, True])
+def test_several_epochs_are_one_pass_of_all_their_rows(hosts: int, again: bool) -> None:
+    """With `again`, every epoch after a resume begins at the start index of the resumed one."""
+
+    def make(process_index: int, process_count: int, start_step: int = 0) -> Iterator[np.ndarray]:
+        for epoch in range(3):
+            order = np.random.default_rng(epoch).permutation(64)
+            for at in range(8 * start_step if again or epoch == 0 else 0, 64, 8):
+                yield order[at : at + 8][process_index::process_count, None] * 10 + np.arange(4)
+
+    found = resumed(make, hosts, hosts, step=3, records=3 * 64)
+    assert found.ok != again
+    assert names(found) == ["each later epoch begins where the resumed one did"] * again
+    assert (found.never, found.twice) == (2 * 24 * again, 0)

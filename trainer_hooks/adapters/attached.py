@@ -90,17 +90,19 @@ class Attached:
         self._shifts = (self.names.shift + shift, self.names.eval_shift + shift)
         self.arguments = dict(arguments)
         self.run: Any = None
+        self.start_step = 0  # as the trainer found it
         self.ended = False
-        self._held: list[tuple[str, tuple[Any, ...]]] = []
+        self._held: list[tuple[str, Any, tuple[Any, ...], bool]] = []
 
     def open(self, **found: Any) -> None:
         """Starts the segment, once; `found` is overruled by what the user gave."""
         if self.run is None and not self.ended:
             given: dict[str, Any] = {**found, "names": self.names, **self.arguments}
+            self.start_step = found.get("start_step", given.get("start_step", 0))
             self.run = trainer_hooks.start(given.pop("name", "run"), **given)
-            for method, arguments in self._held:
-                getattr(self.run, method)(*arguments)
-            self._held.clear()
+            held, self._held = self._held, []
+            for method, step, arguments, since_start in held:
+                self.call(method, step, *arguments, since_start=since_start)
 
     @harmless
     def log(self, step: int, values: Mapping[str, Any], evaluation: bool = False) -> None:
@@ -116,12 +118,12 @@ class Attached:
             self.call("log", updates, numbers)
 
     @harmless
-    def call(self, method: str, *arguments: Any) -> None:
-        """Calls `method` of the run, once there is one."""
+    def call(self, method: str, step: Any, *arguments: Any, since_start: bool = False) -> None:
+        """Calls `method` of the run at `step`, or at so many updates since the start, once there is a run."""
         if self.run is not None:
-            getattr(self.run, method)(*arguments)
+            getattr(self.run, method)(self.start_step + step if since_start else step, *arguments)
         elif len(self._held) < MAX_HELD and not self.ended:
-            self._held.append((method, arguments))
+            self._held.append((method, step, arguments, since_start))
 
     @harmless
     def finish(self, failed: bool = False) -> None:
@@ -129,3 +131,14 @@ class Attached:
         run, self.run, self.ended = self.run, None, True
         if run is not None:
             run.__exit__(Exception if failed else None, None, None)
+
+
+_shared: dict[tuple[Any, ...], Attached] = {}
+
+
+def shared(names: str, arguments: Mapping[str, Any], **parameters: float) -> Attached:
+    """The one of this process for a run, where a trainer's writer and its evaluators' feed one; new after its end."""
+    key = (names, *(arguments.get(field) for field in ("name", "project", "stage")))
+    if key not in _shared or _shared[key].ended:
+        _shared[key] = Attached(names, arguments, 0, **parameters)
+    return _shared[key]

@@ -14,10 +14,9 @@ from axlearn.common.config import config_class
 from axlearn.common.summary import Summary
 from axlearn.common.summary_writer import BaseWriter
 
-from trainer_hooks.adapters.attached import Attached, harmless
+from trainer_hooks.adapters.attached import harmless, shared
 
 FIELDS = ("name", "project", "reference", "stage", "tokens_per_step")
-_runs: dict[Any, Attached] = {}  # the trainer's writer and its evaluators' feed one run
 
 
 class PacenoteWriter(BaseWriter):
@@ -38,10 +37,8 @@ class PacenoteWriter(BaseWriter):
     def __init__(self, cfg: Any, *, parent: Any) -> None:
         super().__init__(cfg, parent=parent)
         arguments = {field: getattr(cfg, field) for field in FIELDS}
-        key = (cfg.name, cfg.project, cfg.stage)
-        if key not in _runs:
-            _runs[key] = Attached("axlearn", arguments, z_loss_scale=cfg.z_loss_scale)
-        self._attached, self._prefix = _runs[key], f"eval/{cfg.evaluation}/" if cfg.evaluation else ""
+        self._attached = shared("axlearn", arguments, z_loss_scale=cfg.z_loss_scale)
+        self._prefix = f"eval/{cfg.evaluation}/" if cfg.evaluation else ""
 
     def log_config(self, config: Any, step: int = 0) -> None:
         self._attached.arguments.setdefault("config", {"axlearn": config.debug_string()})

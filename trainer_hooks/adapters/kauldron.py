@@ -13,10 +13,9 @@ from typing import Any
 from kauldron.train import metric_writer
 from kauldron.utils.status_utils import status
 
-from trainer_hooks.adapters.attached import Attached, harmless
+from trainer_hooks.adapters.attached import Attached, harmless, shared
 
 FIELDS = ("name", "project", "reference", "stage", "tokens_per_step")
-_runs: dict[Any, Attached] = {}  # the writers of one training feed one run
 
 
 @dataclasses.dataclass(frozen=True, eq=True, kw_only=True)
@@ -41,13 +40,8 @@ class PacenoteWriter(metric_writer.NoopWriter):
         self._attached().log(step, {f"{prefix}{name}": value for name, value in scalars.items()}, evaluates)
 
     def close(self) -> None:
-        if self.collection == "train" and self._key() in _runs:
-            _runs.pop(self._key()).finish()
+        if self.collection == "train":
+            self._attached().finish()
 
     def _attached(self) -> Attached:
-        if self._key() not in _runs:
-            _runs[self._key()] = Attached("kauldron", dict(zip(FIELDS, self._key(), strict=True)))
-        return _runs[self._key()]
-
-    def _key(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, field) for field in FIELDS)
+        return shared("kauldron", {field: getattr(self, field) for field in FIELDS})

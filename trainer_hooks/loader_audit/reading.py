@@ -90,7 +90,7 @@ class Reader:
                 return self._drain(iterator, most, save_at)
         except AuditError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a loader that ends the process would end the audit, with its status
             text = " ".join(str(error).split())
             raise LoaderError(f"{host}: {type(error).__name__}: {text[:300]}") from error
         finally:

@@ -46,6 +46,11 @@ WORKER_ROUND = Cause(
 )
 REFUSED = Cause("state refused", "", "Resume as it was saved, or use an iterator whose state fits any host count.")
 NOT_FIXED = Cause("two starts read different rows", "", "Give the shuffle a seed.")
+EACH_EPOCH = Cause(
+    "each later epoch begins where the resumed one did",
+    "After the resume every epoch leaves out as many rows as were read before the stop.",
+    "Skip rows in the resumed epoch only: set the start index back at its end.",
+)
 
 
 class Resume(NamedTuple):
@@ -115,6 +120,8 @@ def why_resumed(expected: Expected, resume: Resume, found: Tally) -> Cause | Non
             return cause
     if not bad:  # other rows than without a stop, yet each of them once: a shuffle in another order
         return None
+    if same_place and not found.twice and all(map(_skips_in_later_epochs, resume.whole, resume.before, resume.after)):
+        return EACH_EPOCH
     nothing = not sum(len(stream.keys) for stream in resume.after)
     if nothing:
         return replace(WRONG_UNIT, because="Nothing is left to read after the resume: it begins past the end.")
@@ -151,6 +158,20 @@ def _own_starts(resume: Resume) -> list[tuple[int, int, int]]:
             continue
         return [(needed, place, batch) for place in _find(whole.keys, first)]
     return []
+
+
+def _skips_in_later_epochs(whole: Stream, before: Stream, after: Stream) -> bool:
+    """Whether a host goes on right, but leaves out again, once or more, as many rows as it had read at the stop."""
+    left, read, skipped = whole.keys[len(before.keys) :], after.keys, 0
+    while len(read):
+        same = left[: len(read)] == read[: len(left)]
+        right = len(same) if same.all() else int(np.argmin(same))
+        if not right or (right == len(same) and right < len(read)):
+            return False
+        left, read = left[right:], read[right:]
+        if len(read):
+            left, skipped = left[len(before.keys) :], skipped + 1
+    return skipped > 0
 
 
 def _find(keys: NDArray[np.uint64], first: NDArray[np.uint64]) -> list[int]:

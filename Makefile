@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PEERS := .venv-peers
 FUZZ := .venv-fuzz
 
-.PHONY: soak demo test test-peers fuzz lint bench bench-hooks bench-detect bench-live clean
+.PHONY: soak demo test test-peers fuzz lint bench bench-hooks bench-detect bench-live bench-web screenshots clean
 
 demo: $(STAMP)
 	$(BIN)/pacenote demo $(DEMO_ARGS)
@@ -30,14 +30,23 @@ lint: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
+# Beside the trackers that `make test-peers` installed, if it did.
 bench-hooks: $(STAMP)
-	$(BIN)/python -m benchmarks hooks $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks hooks $(if $(wildcard $(PEERS)/.installed),--peers $(PEERS)/bin/python) $(BENCH_ARGS)
 
 bench-detect: $(STAMP)
 	$(BIN)/python -m benchmarks detect $(BENCH_ARGS)
 
 bench-live: $(STAMP)
 	$(BIN)/python -m benchmarks live $(BENCH_ARGS)
+
+# How soon the page of a run of 1.4 million steps shows something, in a headless Chromium.
+bench-web: $(STAMP)
+	$(BIN)/python -m benchmarks web $(BENCH_ARGS)
+
+# Pictures of every page: make screenshots DATABASE=pacenote.db FOLDER=pictures
+screenshots: $(STAMP)
+	$(BIN)/python -m benchmarks.screenshots $(DATABASE) $(FOLDER)
 
 # Ten thousand alerts to bad receivers while the service is killed: SOAK_ARGS='--alerts 1000 --kills 5'.
 soak: $(STAMP)

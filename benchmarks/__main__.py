@@ -6,7 +6,7 @@ import importlib
 import sys
 
 USUAL = ("hooks", "store")
-NAMES = ("hooks", "store", "detect", "signature", "bank", "importers", "live", "soak")
+NAMES = ("hooks", "store", "detect", "signature", "bank", "importers", "live", "soak", "web")
 
 
 def main() -> int:

@@ -96,7 +96,8 @@ def bars(work: Work, part: int) -> list[tuple[str, list[Row]]]:
                     ((1.0, 200 // part), (0.01, 200 // part), (0.001, 20))],
         "order": [work.start(of_signature, name, count) for name, count in
                   (("healthy_restarts", full), ("replays", 300 // part), ("loops", 60 // part),
-                   ("identity", 300 // part), ("paired", 100 // part))],
+                   ("identity", 300 // part), ("paired", 100 // part))]
+        + [work.start(of_signature, "paired_reruns")],
     }  # fmt: skip
     results = {names: future.result() for names, future in quiet.items()}
     peaks = [peak for _, own in results.values() for peak in own]

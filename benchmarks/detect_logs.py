@@ -1,10 +1,10 @@
 """The alert rules on public training logs: `python -m benchmarks.detect_logs FOLDER`, one line for each log.
 
 FOLDER holds the logs as its INDEX.tsv names them; every entry of that index gets one line. detect_logs.toml says of
-each what must and what may be said, and nothing else may: a rule that says yes on a healthy log is a miss, and so is
-silence about a faulty one. Logs beside a reference are judged at their end, against every other log of their folder
-where it is one of reruns (with three more as siblings where there are as many, and without); logs of faults
-and of odd formats alone at 40 places.
+each what must and what may be said, and nothing else may: a rule that says yes on a healthy log at any place is a miss,
+and so is silence about a faulty one at its end (of anomalies and odd formats: anywhere). Logs beside a reference are
+judged at their end and at seven places before it, against every other log of their folder where it is one of reruns
+(with three more as siblings where there are as many, and without); logs alone at 40 places.
 Every log goes through the importers, and what they find is compared with what is known to be in it.
 """
 
@@ -27,7 +27,9 @@ from service.backtests.timeline import Timeline, told
 from service.cli.replaying import read_recording
 from service.detect.engine import evaluate
 from service.detect.findings import Findings
+from service.detect.gaps import LevelCache
 from service.detect.inputs import RunView, Segment, Series
+from service.detect.replay import prefix
 from service.importers.folders import find
 from service.importers.job import Options, Preview, look
 from service.importers.rows import LogError
@@ -44,6 +46,7 @@ LINES = [
     re.compile(rf"^(?P<step>\d+) (?P<name>){NUMBER}$"),
 ]
 HEALTHY = "a_healthy_seeds"
+PLACES = 8  # of a log beside a reference
 BOTH = re.compile(rf"step (?P<step>\d+)\)?: train loss {NUMBER}, val loss {NUMBER}", re.IGNORECASE)
 VALIDATION = re.compile(rf"^validation loss: {NUMBER}")
 
@@ -103,12 +106,13 @@ class Expected:
         """Whether this table is about a file."""
         return any(fnmatchcase(file, pattern) for pattern in self.files)
 
-    def misses(self, yes: set[str]) -> list[str]:
-        """What was said and must not be, and what was not and must."""
+    def misses(self, ever: set[str], last: set[str]) -> list[str]:
+        """What was `ever` said and must not be, and what was not at the end (`last`) and must."""
         asked = [set(rules.split("|")) for rules in self.must]
         allowed = set(self.may).union(*asked)
-        silent = ["not said: " + " or ".join(sorted(rules)) for rules in asked if not rules & yes]
-        return [f"said: {rule}" for rule in sorted(yes - allowed)] + silent
+        silent = ["not said: " + " or ".join(sorted(rules)) for rules in asked if not rules & last]
+        wrong = [f"said{'' if rule in last else ' before the end'}: {rule}" for rule in sorted(ever - allowed)]
+        return wrong + silent
 
 
 def expectations() -> list[Expected]:
@@ -139,13 +143,25 @@ def beside(folder: Path, file: str, expected: Expected) -> Iterator[RunView]:
             )  # fmt: skip
 
 
-def alone(path: Path, *, ever: bool) -> tuple[set[str], int]:
-    """Rules that say yes of a log without a reference at its end, or said so `ever` at one of 40 places, and how often
+def along(view: RunView) -> tuple[set[str], set[str]]:
+    """Rules that say yes at one of eight places of a log beside its reference, and at the last, its end."""
+    steps, cache = np.unique(np.concatenate([series.steps for series in view.metrics.values()])), LevelCache()
+    ever: set[str] = set()
+    last: set[str] = set()
+    for part in range(1, PLACES + 1):
+        now = prefix(view, int(steps[len(steps) * part // PLACES - 1]))
+        last = {judgement.rule for judgement in evaluate(now, cache) if judgement.state == "yes"}
+        ever |= last
+    return ever, last
+
+
+def alone(path: Path) -> tuple[set[str], set[str], int]:
+    """Rules that say yes of a log without a reference at one of 40 places, those that do at its end, and how often
     the training was started; nothing where no name in the log is known, or where it holds several runs."""
     try:
         recording = read_recording(path, {})
     except LogError:
-        return set(), 0
+        return set(), set(), 0
     views: list[RunView] = []
     spans: list[tuple[int, int]] = []
     live: dict[str, dict[int, float]] = {}
@@ -163,7 +179,7 @@ def alone(path: Path, *, ever: bool) -> tuple[set[str], int]:
     every = max((spans[-1][1] - spans[-1][0]) // 40, 1)
     said = told(Timeline(path.name, views, spans), every, None)
     yes = [one for one in said if one.judgement.state == "yes"]
-    return {one.judgement.rule for one in yes if ever or one.last}, len(views)
+    return {one.judgement.rule for one in yes}, {one.judgement.rule for one in yes if one.last}, len(views)
 
 
 def _files(path: Path) -> list[Path]:
@@ -231,19 +247,20 @@ def _entry(folder: Path, name: str, expected: Expected | None) -> Row:
     said: set[str] = set()
     if expected.reference:
         views = list(beside(folder, name, expected))
-        answers = [{j.rule for j in evaluate(view) if j.state == "yes"} for view in views]
+        answers = [along(view) for view in views]
         orders = {Findings(view).order.answer for view in views}
-        for yes in answers:
-            misses += [miss for miss in expected.misses(yes) if miss not in misses]
+        for ever, last in answers:
+            misses += [miss for miss in expected.misses(ever, last) if miss not in misses]
         misses += [f"order: {answer}" for answer in sorted(orders - set(expected.order))]
-        said = {rule for yes in answers for rule in yes}
+        said = {rule for ever, _ in answers for rule in ever}
         told = f"order {'/'.join(sorted(orders))} in {len(views)} judged; {told}"
     else:
-        said, starts = alone(folder / name, ever=name[0] in "df")
+        said, last, starts = alone(folder / name)
         if name[0] in "abc" and (log := read(folder / name)):
             view = RunView(log, {}, {}, [Segment(0, 0.0, 1)], heldout=HELD)
-            said |= {j.rule for j in evaluate(view) if j.state == "yes"}
-        misses += expected.misses(said)
+            ever, end = along(view)
+            said, last = said | ever, last | end
+        misses += expected.misses(said, said if name[0] in "df" else last)
         wanted = expected.found.get("starts")
         if wanted is not None:
             told += f"; starts {starts}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -19,9 +19,11 @@ PEERS = {
 }
 
 
-def installed() -> dict[str, str]:
-    """Peers that can be imported here, with their titles."""
-    return {name: title for name, title in PEERS.items() if importlib.util.find_spec(name) is not None}
+def installed(python: str) -> dict[str, str]:
+    """Peers that an interpreter can import, with their titles."""
+    code = f"from importlib.util import find_spec; print(*[name for name in {list(PEERS)} if find_spec(name)])"
+    found = subprocess.run([python, "-c", code], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    return {name: PEERS[name] for name in found}
 
 
 def open_peer(case: str, folder: str) -> tuple[Log, Finish]:

@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Engine
 
+from benchmarks import live_cost
 from benchmarks.live_world import (
     ROWS,
     SAMPLE,
@@ -245,10 +246,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--history", type=int, default=20_000, help="steps that each run has behind it")
     parser.add_argument("--faulty", type=int, default=60, help="runs that show a fault")
+    parser.add_argument("--memory", type=int, default=1024, help="PACENOTE_JUDGING_MEMORY_MIB of the service")
+    parser.add_argument("--cost", action="store_true", help="what judging costs, stage by stage, instead")
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     options = parser.parse_args(argv)
     out = Console()
+    os.environ["PACENOTE_JUDGING_MEMORY_MIB"] = str(options.memory)
     os.environ |= {"PACENOTE_ALLOW_PRIVATE_CHANNELS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    if options.cost:
+        out.print(live_cost.table(min(options.runs, 30), options.history, 12))
+        out.print(f"load {os.getloadavg()[0]:.1f}")
+        return 0
     with (
         tempfile.TemporaryDirectory() as folder,
         receiver() as (address, arrivals),
@@ -257,7 +265,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         engine = open_engine(url)
         ensure_schema(engine)
         runs = world(engine, options.runs, options.history, options.seconds, options.faulty, address)
-        out.print(f"{len(runs)} runs of {options.history:,} steps, {options.seconds} s, {options.database}")
+        out.print(
+            f"{len(runs)} runs of {options.history:,} steps, {options.seconds} s, {options.database}, "
+            f"{options.memory:,} MiB to keep them in"
+        )
         with server(url) as (port, pid, _):
             begun = time.time()
             settle(engine)

@@ -23,7 +23,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from service.app import create_app
 from service.settings import Settings
 
-SIZES = {"desk": (1280, 860), "phone": (375, 812)}
+SIZES = {"desk": (1400, 900), "phone": (390, 844)}
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 
 
@@ -52,13 +52,15 @@ def serving(database_url: str) -> Iterator[str]:
 
 def addresses(url: str) -> dict[str, str]:
     """The pages worth a picture, by name."""
-    found = {"runs": "/", "alerts": "/alerts"}
+    found = {"runs": "/", "alerts": "/alerts", "references": "/references", "settings": "/settings"}
     with httpx.Client(base_url=url, timeout=30) as client:
         runs = client.get("/api/v1/runs", params={"role": "reproduction", "limit": 1}).json()["items"]
         alerts = client.get("/api/v1/alerts", params={"limit": 1}).json()["items"]
         references = client.get("/api/v1/references").json()["items"]
     if runs:
-        found["run"] = f"/runs/{runs[0]['id']}"
+        run = runs[0]["id"]
+        found |= {"run": f"/runs/{run}", "rules": f"/settings/runs/{run}", "report": f"/reports/{run}"}
+        found["compare"] = f"/compare?run={run}"
     if alerts:
         found["alert"] = f"/alerts/{alerts[0]['id']}"
     return found | {f"reference-{r['slug']}": f"/references/{r['slug']}" for r in references}

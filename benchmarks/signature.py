@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks.detect_table import Row
-from service.compare.pairs import paired_gap
+from service.compare.pairs import BLOCK, PairedGap, block_means, paired_gap
 from service.compare.signature import residuals
 from service.detect import batches, order
 from service.detect.batches import TRAIN
@@ -281,19 +281,28 @@ def paired(count: int) -> None:
     line("drift of 0.003 nats by pairs, 7B-like: steps, median / max; false alarms", "<= 200",
          f"{sum(0 < d <= 200 for d in delays)} of {count}: {quantiles(delays, 50, 100)}; {alarms}",
          sum(0 < d <= 200 for d in delays) == count and not alarms)  # fmt: skip
+
+
+def paired_reruns() -> None:
+    """The same on the real reruns, where healthy changes are larger: what is found, and what could be."""
     steps, runs = reruns()
     everyone = range(len(runs))
-    false = sum(
-        bool((paired_gap(steps, runs[i], runs[j], _rest(runs, i, j)).beyond > 1.0).any())
-        for i in everyone for j in everyone if i != j
-    )  # fmt: skip
-    line(
-        "healthy pairs of real reruns, four siblings beside: false alarms",
-        "",
-        f"{false} in {len(runs) * (len(runs) - 1)}",
-    )
+    for siblings in (0, 3, 4):
+        false = sum(
+            _alarm(paired_gap(steps, runs[i], runs[j], _rest(runs, i, j)[:siblings]))
+            for i in everyone for j in everyone if i != j
+        )  # fmt: skip
+        line(f"healthy pairs of real reruns, {siblings or 'no'} siblings beside: false alarms", "0",
+             f"{false} in {len(runs) * (len(runs) - 1)}", not false)  # fmt: skip
+    pairs = [(i, j) for i in everyone for j in everyone if i != j]
+    own = [paired_gap(steps, runs[i], runs[j]) for i, j in pairs]
+    fallen = [paired_gap(steps, runs[i] - np.where(steps > 800, 0.03, 0.0), runs[j]) for i, j in pairs]
+    line("fall of 0.03 nats at step 800, by the run's own past; most of the limit a healthy pair takes", "all",
+         f"{sum(map(_alarm, fallen))} of {len(pairs)}; {max(float(np.nanmax(gap.beyond)) for gap in own):.2f}",
+         all(map(_alarm, fallen)))  # fmt: skip
     for size in (0.003, 0.005, 0.01):
         shown: list[str] = []
+        total = 0
         for at in (800, 1000, 1200, 1300):
             hits = 0
             for i in everyone:
@@ -301,9 +310,43 @@ def paired(count: int) -> None:
                 gap = paired_gap(steps, runs[i] + np.where(steps > at, size, 0.0), runs[j], _rest(runs, i, j))
                 over = gap.steps[gap.beyond > 1.0]
                 hits += bool(len(over)) and at < over[0] <= at + 200
+            total += hits
             shown.append(f"{hits} from {at}")
-        bar = "all (stated where not)" if size == 0.003 else ""
-        line(f"drift of {size} nats within 200 steps, real reruns, of {len(runs)}", bar, ", ".join(shown))
+        line(f"drift of {size} nats within 200 steps, real reruns, of {len(runs)}", "all", ", ".join(shown),
+             total == 4 * len(runs))  # fmt: skip
+    best_linear()
+
+
+def _alarm(gap: PairedGap) -> bool:
+    """Two changes beyond the limit in a row, on one side."""
+    beyond, side = gap.beyond > 1.0, gap.change < 0.0
+    return bool((beyond[1:] & beyond[:-1] & (side[1:] == side[:-1])).any())
+
+
+def best_linear(size: float = 0.003) -> None:
+    """What any linear statistic of the pairs could show of a step: generalized least squares with the covariance of the
+    real reruns themselves, so better than one that had to learn it; and what a batch's difficulty, regressed out,
+    would take away."""
+    _, runs = reruns()
+    gaps = np.stack([run - np.median(np.delete(runs, i, axis=0), axis=0) for i, run in enumerate(runs)])
+    means: Floats = np.stack([block_means(gap)[0] for gap in gaps])
+    for before, after in ((4, 4), (8, 8)):
+        shown: list[str] = []
+        for first, last in ((800, 1000), (1000, 1200), (1200, len(runs[0]))):
+            ends = range(max(first // BLOCK, before + after), last // BLOCK)
+            spans: Floats = np.concatenate([means[:, end - before - after : end] for end in ends])
+            away: Floats = spans - spans.mean(axis=1, keepdims=True)
+            square: Floats = away.T @ away / len(away)
+            square += 0.02 * np.trace(square) / len(square) * np.eye(len(square))
+            design: Floats = np.stack([np.ones(before + after), np.repeat([0.0, 1.0], [before, after])], axis=1)
+            inverse: Floats = np.linalg.pinv(square).astype(np.float64)
+            weights: Floats = (np.linalg.inv(design.T @ inverse @ design) @ design.T @ inverse)[1]
+            shown.append(f"{size / float(np.sqrt(np.mean((spans @ weights) ** 2))):.1f} at {first} to {last}")
+        pairs = f"{before * BLOCK} pairs before and {after * BLOCK} after"
+        line(f"best linear statistic of {pairs}: {size} nats in its sd (3.75 is the limit)", "", ", ".join(shown))
+    batch = residuals(np.median(runs, axis=0))[800:]
+    most = max(abs(float(np.corrcoef(batch, residuals(gap)[800:])[0, 1])) for gap in gaps)
+    line("correlation of a pair's difference with its batch's difficulty, most of the reruns", "", f"{most:.2f}")
 
 
 def _rest(runs: Floats, i: int, j: int) -> list[Floats]:
@@ -343,6 +386,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     loops(60 // part)
     identity(300 // part)
     paired(100 // part)
+    paired_reruns()
     cost(1_413_814 // part)
     return 0
 

@@ -86,7 +86,7 @@ def soak(url: str, *, alerts: int, kills: int, processes: int = 1, seed: int = 1
     _make_world(engine, receivers.url)
     each = max(1, alerts // CHANNELS)
     outcome = Outcome()
-    services = [_Service(url, each) for _ in range(processes)]
+    services = [_Service(url, each, place, processes) for place in range(processes)]
     try:
         expected = each * CHANNELS * 3
         while not _is_over(engine, each):
@@ -99,7 +99,7 @@ def soak(url: str, *, alerts: int, kills: int, processes: int = 1, seed: int = 1
                 time.sleep(dice.random() * LOOK)
                 place = dice.randrange(processes)
                 services[place].kill()
-                services[place] = _Service(url, each)
+                services[place] = _Service(url, each, place, processes)
                 outcome.kills += 1
             services[-1].sample()
             time.sleep(LOOK)
@@ -118,8 +118,8 @@ def soak(url: str, *, alerts: int, kills: int, processes: int = 1, seed: int = 1
 class _Service:
     """A process that is under soak, and its memory in MiB."""
 
-    def __init__(self, url: str, each: int) -> None:
-        command = [sys.executable, "-m", "benchmarks.soak_service", url, str(each)]
+    def __init__(self, url: str, each: int, place: int, of: int) -> None:
+        command = [sys.executable, "-m", "benchmarks.soak_service", url, str(each), str(place), str(of)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ, text=True)
         assert self._process.stdout is not None
         self._process.stdout.readline()
@@ -127,7 +127,7 @@ class _Service:
         self.memory: list[float] = []
 
     def sample(self) -> None:
-        self.memory.append(self._seen.memory_info().rss / 2**20)
+        self.memory.append(self._seen.memory_full_info().uss / 2**20)  # its own: no pages of mapped files
 
     def kill(self) -> None:
         self._process.kill()

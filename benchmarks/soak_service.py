@@ -1,8 +1,8 @@
 """The service under soak, to be killed at any moment: raises alerts by script and sends their messages.
 
-`python -m benchmarks.soak_service DATABASE_URL ALERTS_OF_A_RUN`. What a run has still to raise is read from the
-database, so that the next process goes on where a killed one was. Retries, claims and rests of channels are shorter
-than usual, since a soak has minutes and not days.
+`python -m benchmarks.soak_service DATABASE_URL ALERTS_OF_A_RUN [NUMBER OF]`, the NUMBERth of so many processes. What a
+run has still to raise is read from the database, so that the next process goes on where a killed one was. Retries,
+claims and rests of channels are shorter than usual, since a soak has minutes and not days.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ LIVES = (("yes", "no"), ("yes", "yes"), ("no", "no"), ("no", "no"))  # what both
 def main() -> None:
     """Work until killed."""
     url, each = sys.argv[1], int(sys.argv[2])
+    number, of = (int(word) for word in sys.argv[3:] or ("0", "1"))
     outbox.FIRST_REST = REST
     engine, free = open_engine(url), threading.Event()
     sender = Sender(allow_private=True, timeout=TIMEOUT)
     deliverer = Deliverer(
         engine, Broker(), sender, lambda: Vault(KEY), on_free=free.set, schedule=SCHEDULE, lease=LEASE
     )
-    threading.Thread(target=raise_alerts, args=(engine, each), daemon=True).start()
+    threading.Thread(target=raise_alerts, args=(engine, each, number, of), daemon=True).start()
     print("ready", flush=True)
     while True:
         free.clear()
@@ -52,10 +53,11 @@ def main() -> None:
             free.wait(0.05)
 
 
-def raise_alerts(engine: Engine, each: int) -> None:
-    """Let every run go through alerts until it has had `each` of them."""
+def raise_alerts(engine: Engine, each: int, number: int = 0, of: int = 1) -> None:
+    """Let every run go through alerts until it has had `each` of them. A run is judged by one process: here the one
+    whose `number` is its key's remainder by `of`."""
     steps = itertools.count(int(time.time() * 1000.0))
-    while keys := _unfinished(engine, each):
+    while keys := [key for key in _unfinished(engine, each) if key.run_id % of == number]:
         for some in _batches(keys):
             for first, second in LIVES:
                 step = next(steps)

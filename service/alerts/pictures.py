@@ -68,9 +68,7 @@ def read_picture(context: ContextDep, alert_id: UUID, expires: int, signature: s
         good = False
     picture = picture_of(context.engine, alert_id) if good and time.time() < expires else None
     if picture is None:
-        raise NotFoundError(
-            "There is no such picture, or its address has expired. The alert's page shows it."
-        )
+        raise NotFoundError("There is no such picture, or its address has expired. The alert's page shows it.")
     headers = {"Cache-Control": "private, max-age=300", "X-Robots-Tag": "noindex"}
     return Response(picture, media_type="image/png", headers=headers)
 

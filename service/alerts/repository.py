@@ -40,6 +40,11 @@ class AlertRepository:
         alerts = list(self.session.scalars(found))
         return {a.family: a for a in alerts if a.state in OPEN}, [a for a in alerts if a.held is not None]
 
+    def with_current(self, run_ids: Sequence[int]) -> set[int]:
+        """Those of these runs for which `current_of` finds any."""
+        current = or_(Alert.state.in_(OPEN), Alert.held.is_not(None))
+        return set(self.session.scalars(select(Alert.run_id).where(Alert.run_id.in_(run_ids), current)))
+
     def open_of(self, run_id: int) -> list[Alert]:
         """The open alerts of a run, the oldest first."""
         found = select(Alert).where(Alert.run_id == run_id, Alert.state.in_(OPEN)).order_by(Alert.id)

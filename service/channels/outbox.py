@@ -15,7 +15,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, bindparam, exists, or_, select, update
+from sqlalchemy import ColumnElement, bindparam, exists, func, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from service.alerts.severity import SEVERITIES
@@ -189,6 +189,7 @@ _READY = (
         Channel.id.not_in(bindparam("busy", expanding=True)),
         exists().where(Delivery.channel_id == Channel.id, *_due()),
     )
+    .order_by(func.random())  # else the first ones, where they never run dry, would leave no sender to the others
     .limit(bindparam("limit"))
 )
 _FIRST = (

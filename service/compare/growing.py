@@ -56,7 +56,7 @@ def same_bits(old: NDArray[T], new: NDArray[T]) -> int:
     """How many leading values two arrays of 8-byte numbers share, bit by bit (NaN equals NaN). At once where they stand
     at one address."""
     n = min(len(old), len(new))
-    if n == 0 or _at_one_address(old, new):
+    if old is new or n == 0 or _at_one_address(old, new):
         return n
     a = np.ascontiguousarray(old[:n]).view(np.int64)
     b = np.ascontiguousarray(new[:n]).view(np.int64)

@@ -25,7 +25,8 @@ LONG_MEMORY = 512  # entries, a power of two
 MEMORY = 40  # changes of the run's own past that tell how much they scatter
 MIN_PAST = 12
 OWN_PAST_INFLATION = 1.3  # overlapping changes hold few independent ones: their spread is known to about 30 %
-MIN_SIBLINGS = 4  # three tell the spread too badly: one healthy pair in a hundred alarms (real reruns)
+MIN_SIBLINGS = 3
+THREE = 1.25  # wider beside three siblings: without it one of 792 healthy pairs of real reruns alarms, so none does
 INDEPENDENT = 1.5  # changes of one run within seven entries that are independent: each is over eight blocks
 SD_PER_LIMIT = 3.75
 
@@ -47,7 +48,7 @@ class PairedGap:
     @property
     def beyond(self) -> Floats:
         """|change| in units of what a healthy run stays within (3.75 sd): above 1 is a drift; NaN where not known."""
-        return np.abs(self.change) / (SD_PER_LIMIT * self.se)
+        return np.abs(self.change) / np.maximum(SD_PER_LIMIT * self.se, np.finfo(np.float64).tiny)
 
     @property
     def smallest(self) -> Floats:
@@ -73,7 +74,7 @@ class Pool:
 def pool(reference: Floats, siblings: Sequence[Floats] = ()) -> Pool:
     """The pool of a reference and its siblings of the same data order, each (n,), NaN where missing.
 
-    With four siblings or more a run is compared with the median of reference and siblings, so that the reference's own
+    With three siblings or more a run is compared with the median of reference and siblings, so that the reference's own
     wander is averaged out, and `se` is the root mean square of their own changes, each against the median of the
     others, at the same batches and three entries around: how far healthy runs scatter in that phase of training."""
     if len(siblings) < MIN_SIBLINGS:
@@ -86,29 +87,34 @@ def pool(reference: Floats, siblings: Sequence[Floats] = ()) -> Pool:
     around = np.lib.stride_tricks.sliding_window_view(wide, 7) if len(square) else np.zeros((0, 7))
     se = np.sqrt(_mean_known(around, axis=1))
     se *= 1.0 + 1.0 / float(np.sqrt(2.0 * INDEPENDENT * len(runs)))  # a spread of few runs is itself known badly
+    se *= THREE if len(siblings) == 3 else 1.0
     return Pool(_median(runs), np.where(se > 0.0, se, np.nan), len(siblings))
 
 
 def paired_gap(steps: Ints, run: Floats, reference: Floats, siblings: Sequence[Floats] = ()) -> PairedGap:
     """The paired gap. `run`, `reference` and each of `siblings` are (n,), parallel to `steps` (n,), NaN where missing.
 
-    `se` comes from four siblings or more (see `pool`), else from the run's own past changes (see `own_se`)."""
+    `se` comes from three siblings or more (see `pool`), else from the run's own past changes (see `own_se`)."""
     beside = pool(reference, siblings)
     means, noise = block_means(run - beside.center)
     level, change = changes(means)
-    se = own_se(change, noise) if beside.se is None else beside.se
-    return PairedGap(_last_steps(steps, len(change)), level, change, se, beside.runs)
+    last = _last_steps(steps, len(change))
+    se = own_se(change, noise, last) if beside.se is None else beside.se
+    return PairedGap(last, level, change, se, beside.runs)
 
 
-def own_se(change: Floats, noise: Floats, start: int = 0) -> Floats:
+def own_se(change: Floats, noise: Floats, at: Floats | Ints, start: int = 0) -> Floats:
     """Standard deviation of a healthy change by the run's own past, for the entries from `start` on; NaN where fewer
-    than 12 earlier changes are known. `noise` (blocks,) are the standard errors of the block means.
+    than 12 earlier changes are known. `noise` (blocks,) are the standard errors of the block means, `at` (n,) the
+    tokens (or steps) that were trained on up to each change.
 
     The spread of the 40 changes that ended before the entry's newest 100 pairs began, the widest such spread of the
-    last 512 entries (wander comes and goes), and never below what the scatter within 25 pairs gives."""
+    last 512 entries (wander comes and goes), and never below what the scatter within 25 pairs gives. Past changes count
+    by at / now: losses, and with them what healthy runs differ by, change with the logarithm of the tokens."""
     n = len(change)
     first = max(start - LONG_MEMORY, 0)
-    padded = np.concatenate((np.full(MEMORY + BLOCKS, np.nan), change))[first:]
+    now = np.maximum(np.asarray(at, np.float64), 1.0)
+    padded = np.concatenate((np.full(MEMORY + BLOCKS, np.nan), change * now))[first:]
     past = np.lib.stride_tricks.sliding_window_view(padded, MEMORY)[: n - first]
     count = np.isfinite(past).sum(axis=1)
     spread = MAD_TO_SD * _row_median(np.abs(past), count)
@@ -119,8 +125,8 @@ def own_se(change: Floats, noise: Floats, start: int = 0) -> Floats:
     while reached < LONG_MEMORY:
         widest[reached:] = np.maximum(widest[reached:], widest[:-reached])
         reached *= 2
-    se = OWN_PAST_INFLATION * np.fmax(widest, white_se(noise[first:]))
-    return np.where(np.isfinite(spread) & (se > 0.0), se, np.nan)[start - first :]
+    se = OWN_PAST_INFLATION * np.fmax(widest / now[first:], white_se(noise[first:]))
+    return np.where(np.isfinite(spread), se, np.nan)[start - first :]
 
 
 def white_se(noise: Floats) -> Floats:

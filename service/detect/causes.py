@@ -7,6 +7,7 @@ import numpy as np
 from .findings import Findings
 from .judgement import Cause, Weight
 from .rows import RowFinding, RowPattern
+from .sharing import DECLARE, every_host_the_same
 
 ORDER: tuple[Weight, ...] = ("shown", "likely", "possible", "ruled out")
 ENOUGH_REPEATS = 32  # repeated readings before a pattern counts as shown
@@ -23,7 +24,7 @@ def of_repeated_rows(findings: Findings) -> list[Cause]:
         return []
     pattern = found.pattern
     causes = [
-        _every_host_the_same(found, pattern),
+        *every_host_the_same(findings, found, pattern),
         _replay(findings, found, pattern),
         _double_shard(findings, found, pattern),
         _with_replacement(findings, found, pattern),
@@ -44,6 +45,8 @@ def next_checks(findings: Findings) -> list[str]:
     if found is None:
         checks.append("Send row fingerprints (run.log_rows): they tell a replay from another order in minutes.")
     elif found.episode is not None:
+        if found.pattern is not None and found.pattern.same_step > 0.5:
+            checks.append(DECLARE)
         checks.append("Audit the loader with its real host count: each row exactly once over all hosts in one pass.")
         checks.append("See whether both the data source and the sampler or DataLoader shard; shard in one place only.")
         checks.append("After a restart, compare the loader's position (rows over all hosts) with step x global batch.")
@@ -97,18 +100,6 @@ def _closed(pattern: RowPattern) -> bool:
     return pattern.new_share <= CLOSED_POOL
 
 
-def _every_host_the_same(found: RowFinding, pattern: RowPattern) -> Cause | None:
-    if found.hosts < 2:
-        return None
-    name, share = "every host reads the same rows", pattern.same_step
-    because = f"{share:.0%} of the repeats are another host's row of the same step ({found.hosts} hosts)"
-    if share < 0.1:
-        return Cause(name, "ruled out", because)
-    if share >= 0.9 and pattern.repeats >= ENOUGH_REPEATS:
-        return Cause(name, "shown", because)
-    return Cause(name, "likely" if share >= 0.5 else "possible", because)
-
-
 def _replay(findings: Findings, found: RowFinding, pattern: RowPattern) -> Cause | None:
     step = _step(found)
     steady = f"{pattern.lag_share:.0%} of the repeats lie exactly {pattern.lag:,} steps behind"
@@ -157,6 +148,13 @@ def _with_replacement(findings: Findings, found: RowFinding, pattern: RowPattern
             return Cause(name, "ruled out" if abs(off) > 0.25 or _closed(pattern) else "possible", because)
         enough = pattern.repeats >= ENOUGH_REPEATS and load >= 0.05
         return Cause(name, "shown" if enough and abs(off) < 0.05 else "likely", because)
+    drawn_from, before = _drawn_from(found), found.read_at_onset * found.sample
+    missing = before * before / (2.0 * drawn_from) / found.sample
+    if missing > 20.0 and found.read_at_onset - found.distinct_at_onset < missing / 4.0:
+        because = (
+            f"no repeats in the first {before:,} rows, where drawing from {drawn_from:,.0f} would give {missing:,.0f}"
+        )
+        return Cause(name, "ruled out", because)
     if pattern.growth > 0.05 and not _closed(pattern):
         return Cause(name, "likely", f"the repeat share grows by {pattern.growth:.0%} between first and last third")
     return Cause(
@@ -164,13 +162,31 @@ def _with_replacement(findings: Findings, found: RowFinding, pattern: RowPattern
     )
 
 
+def _drawn_from(found: RowFinding) -> float:
+    """How many rows there are, if those read were drawn with replacement: N of distinct = N (1 - exp(-read / N))."""
+    read, distinct = float(max(found.sampled, 1)), float(max(found.distinct, 1))
+    low, high = distinct, max(read * read, 2.0)
+    for _ in range(60):
+        middle = float(np.sqrt(low * high))
+        low, high = (middle, high) if middle * -np.expm1(-read / middle) < distinct else (low, middle)
+    return high * found.sample
+
+
 def _undeclared_pass(findings: Findings, found: RowFinding, pattern: RowPattern) -> Cause | None:
-    if findings.view.data is not None or not _closed(pattern):
+    data = findings.view.data
+    if not _closed(pattern):
         return None
-    because = (
-        f"no row repeated in the first {found.read_at_onset * found.sample:,}, nearly all did after; rows not declared"
-    )
-    return Cause("a further pass over the whole data set, not declared", "possible", because)
+    if data is None:
+        because = (
+            f"no row repeated in the first {found.read_at_onset * found.sample:,}, nearly all did after; rows not "
+            f"declared"
+        )
+        return Cause("a further pass over the whole data set, not declared", "possible", because)
+    planned, before = int(np.ceil(data.epochs)) * data.rows, found.read_at_onset * found.sample
+    if abs(before / planned - 1.0) > COVERAGE_ERROR + 2.0 / float(np.sqrt(max(found.read_at_onset, 1))):
+        return None
+    because = f"rows repeat since {before:,} of {planned:,} planned readings ({data.epochs:g} x {data.rows:,} rows)"
+    return Cause("a further pass over the data set, beyond the declared ones", "likely", because)
 
 
 def _natural_twins(findings: Findings, found: RowFinding, pattern: RowPattern) -> Cause:

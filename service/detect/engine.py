@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from .cadence import SPIKE, all_finite_since, series_reached, up_to_blocks
 from .changes import beside_onset
 from .deviations import Moment, explained, rest_on
 from .findings import TRAIN, Findings
 from .gaps import LevelCache
 from .inputs import Deviation, RunView
 from .judgement import Judgement
-from .looked_at import asked
+from .looked_at import asked, whole
+from .memory import same_part
 from .normality import with_normality
 from .rules import (
     data_order,
@@ -108,18 +110,68 @@ class Verdict:
 
 
 def evaluate(view: RunView, cache: LevelCache | None = None) -> list[Judgement]:
-    """Judge one view by every rule, in the order of RULES. Pure and causal: the view is all that is looked at.
+    """Judge one view by every rule, in the order of RULES. Pure and causal: the view is all that is looked at, and of a
+    dense log only what its last multiple of 50 steps has reached (`cadence`), but for the rules of `_at_once`.
 
     Give the same `cache` again for views with the same reference objects, to smooth the reference only once."""
     cache = cache or LevelCache()
-    view = with_tolerances(on_one_set(_begun(view)), cache)
-    said = _asked(view, cache)
-    if not view.deviations:
-        return said
-    now = Findings(view, cache)
-    moment = Moment(now.at_step, now.tokens_at(now.at_step))
-    concerned = _concerned(view)
-    return explained(said, _asked(replace(view, deviations=()), cache), concerned, METRICS, moment)
+    view = on_one_set(_begun(view))
+    counted = up_to_blocks(view)
+    settled = cache.unchanged("settled", whole(counted), lambda: _settle(counted, cache))
+    return [_at_once(rule, view, settled, cache) or settled.said[rule.name] for rule in RULES]
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """What every rule says of the run as far as it counts, by rule, and what they worked out for that."""
+
+    view: RunView
+    findings: Findings
+    said: Mapping[str, Judgement]
+
+
+def _settle(view: RunView, cache: LevelCache) -> _Settled:
+    view = with_tolerances(view, cache)
+    findings = Findings(view, cache)
+    said = with_normality([_ask(rule, findings) for rule in RULES], findings)
+    if view.deviations:
+        bare = Findings(replace(view, deviations=()), cache)
+        without = with_normality([_ask(rule, bare) for rule in RULES], bare)
+        moment = Moment(findings.at_step, findings.tokens_at(findings.at_step))
+        said = explained(said, without, _concerned(view), METRICS, moment)
+    return _Settled(view, findings, {judgement.rule: judgement for judgement in said})
+
+
+def _at_once(rule: Rule, view: RunView, settled: _Settled, cache: LevelCache) -> Judgement | None:
+    """The answer of a rule that does not wait for the end of a block; None where it has nothing more to look at."""
+    if rule.name == data_stopped.RULE and view.arrivals is not None:  # told by the clock, of a live run alone
+        return _ask(rule, Findings(view, cache))
+    if rule.name == non_finite.RULE and not all_finite_since(view, settled.view):
+        return _ask(rule, Findings(view, cache))
+    train = view.metrics.get(TRAIN)
+    if rule.name == loss_spike.RULE and train is not None:
+        tail = series_reached(train, SPIKE, view.segments)
+        if len(tail) == len(settled.view.metrics[TRAIN]):
+            return None
+        newest = replace(settled.view, metrics={**settled.view.metrics, TRAIN: tail})
+        return cache.unchanged(rule.name, (settled, tail), lambda: _ask(rule, Findings(newest, cache)))
+    if rule.name == repeated_rows.RULE and _more_rows(view, settled.view):
+        parts = (settled, view.rows, view.windows)
+        return cache.unchanged(rule.name, parts, lambda: _ask(rule, _with_rows(view, settled, cache)))
+    return None
+
+
+def _more_rows(view: RunView, counted: RunView) -> bool:
+    """Whether there are row readings behind those that count."""
+    return not (same_part(view.rows, counted.rows) and same_part(view.windows, counted.windows))
+
+
+def _with_rows(view: RunView, settled: _Settled, cache: LevelCache) -> Findings:
+    """All row readings, beside the losses as far as they count."""
+    made = Findings(replace(settled.view, rows=view.rows, windows=view.windows), cache)
+    known = settled.findings.__dict__
+    made.__dict__.update({name: known[name] for name in Findings.WITHOUT_ROWS if name in known})
+    return made
 
 
 def _begun(view: RunView) -> RunView:
@@ -138,14 +190,10 @@ def _concerned(view: RunView) -> list[Deviation]:
     return [deviation for deviation in kept if deviation.budgets]
 
 
-def _asked(view: RunView, cache: LevelCache) -> list[Judgement]:
-    findings = Findings(view, cache)
-    said = [
-        turned_off(rule.name, view, findings.at_step)
-        or with_minimum(beside_onset(view, asked(rule.name, rule.judge, findings)), view.settings.get(rule.name))
-        for rule in RULES
-    ]
-    return with_normality(said, findings)
+def _ask(rule: Rule, findings: Findings) -> Judgement:
+    view = findings.view
+    said = turned_off(rule.name, view, findings.at_step) or asked(rule.name, rule.judge, findings)
+    return with_minimum(beside_onset(view, said), view.settings.get(rule.name))
 
 
 def verdict(judgements: Sequence[Judgement], reference: str = "", version: str = "") -> Verdict:

@@ -54,7 +54,9 @@ class HeldoutHits:
     `steps` int64 (n,) ascending and `hashes` uint64 (n,): one met window of each row that holds a passage, several
     windows of the set. 1 window in `rate` is looked for, `windows` in all; `pieces` rows hold at least one of them, a
     passage or not, and `met` windows stood in these (0: not known). `seen_steps` int64 (m,) ascending and
-    `seen_rows` int64 (m,): training rows that were looked through at each step. `natural` is the share of rows with a
+    `seen_rows` int64 (m,): training rows that were looked through at each step. `long_steps` int64 (k,) ascending and
+    `long_windows` int64 (k,): rows that hold so many windows that they are whole documents of the set, each text once,
+    where it came first, and how many windows. `natural` is the share of rows with a
     hit that any corpus shows (boilerplate, quotations), where it was measured; None: assumed."""
 
     steps: Ints
@@ -67,6 +69,8 @@ class HeldoutHits:
     windows: int = 0
     pieces: int = 0
     met: int = 0
+    long_steps: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    long_windows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)

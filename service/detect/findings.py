@@ -7,7 +7,19 @@ from functools import cached_property
 
 import numpy as np
 
-from . import batches, gaps, heldout, heldout_text, knots, order, position, repeated_text, rows
+from . import (
+    batches,
+    gaps,
+    heldout,
+    heldout_pairs,
+    heldout_text,
+    knots,
+    order,
+    position,
+    repeated_text,
+    rows,
+    same_rows,
+)
 from .heldout_gap import HeldoutGap, heldout_gap
 from .inputs import Floats, Ints, RunView
 from .judgement import Evidence
@@ -19,6 +31,8 @@ TRAIN = "train/ce_loss"
 
 class Findings:
     """Lazily computed analyses of one view. `cache` may be shared between views with the same reference objects."""
+
+    WITHOUT_ROWS = ("_measured", "train", "reference_moved", "visible", "order", "paired", "heldout", "heldout_gap")
 
     def __init__(self, view: RunView, cache: gaps.LevelCache | None = None) -> None:
         self.view = view
@@ -67,7 +81,10 @@ class Findings:
 
     @cached_property
     def heldout(self) -> heldout.HeldoutFinding:
-        return heldout.find(self.view, self.train, TRAIN, self.cache)
+        found = heldout.find(self.view, self.train, TRAIN, self.cache)
+        if found.answer != "cannot tell":
+            return found
+        return heldout_pairs.find(self.view, self.train, self.paired, self.cache) or found
 
     @cached_property
     def heldout_gap(self) -> HeldoutGap | None:
@@ -83,6 +100,11 @@ class Findings:
         return repeated_text.find(self.view, self.cache)
 
     @cached_property
+    def same_rows(self) -> same_rows.Beside | None:
+        """The run's rows beside those of the reference; None where one of them has no fingerprints."""
+        return same_rows.find(self.view, self.cache)
+
+    @cached_property
     def order(self) -> order.OrderFinding:
         return order.find(self.view, self.cache)
 
@@ -92,7 +114,7 @@ class Findings:
 
     @cached_property
     def position(self) -> position.Position | None:
-        return position.find(self.view, self.rows, self.replays, self.order, self.at_step)
+        return position.find(self.view, self.rows, self.replays, self.order, self.at_step, self.same_rows)
 
     @cached_property
     def heldout_text(self) -> list[heldout_text.SetFinding]:

@@ -18,6 +18,9 @@ EARLY_HITS = 5
 SHARES = (0.1, 0.01, 0.001)  # shares of rows with a hit that are watched for
 BLOCK_HITS = 4_096
 ALARM = 18.0  # log likelihood ratio, as for repeated rows
+# A text that was read once gains some 0.2 nats; the noise of a held-out loss is 0.0017 (C4, the reference's own): as
+# much of a set as this moves its loss by more than that.
+WHOLE = 0.01
 EDGE = 5.0  # an alternative is at least this many times the natural share
 
 
@@ -26,7 +29,9 @@ class SetFinding:
     """One held-out set. `rows` were looked through; `hits` of them, scaled by `sample`, hold a passage of the set,
     `windows` different ones; `share` (with its 95 % interval) is of the rows since the onset where an episode is open.
     1 window of the set in `rate` is looked for, `looked_for` in all (0: not known); `pieces` rows hold at least one,
-    `met` windows in all. `onset`: (last step without, first step with) the excursion's first hit; None: none."""
+    `met` windows in all. `documents` rows hold a whole document, each counted once: together `whole` of the set (0 to
+    1); `whole_since`: (last step without, step with) which that made a hundredth of it, where it does. `onset`: (last
+    step without, first step with) the excursion's first hit; None: none."""
 
     name: str
     sample: int
@@ -42,6 +47,9 @@ class SetFinding:
     looked_for: int = 0
     pieces: int = 0
     met: int = 0
+    documents: int = 0
+    whole: float = 0.0
+    whole_since: tuple[int, int] | None = None
 
 
 def find(view: RunView) -> list[SetFinding]:
@@ -75,8 +83,18 @@ def _of_set(name: str, hits: HeldoutHits, view: RunView) -> SetFinding:
     share = since / seen if seen else 0.0
     return SetFinding(
         name, sample, total, len(hashes), windows, share, wilson(since, seen), natural, source, span, hits.rate,
-        hits.windows, hits.pieces or len(hashes), hits.met or len(hashes),
+        hits.windows, hits.pieces or len(hashes), hits.met or len(hashes), len(hits.long_steps), *_whole(hits),
     )  # fmt: skip
+
+
+def _whole(hits: HeldoutHits) -> tuple[float, tuple[int, int] | None]:
+    """How much of the set was read as whole documents, and since when that is too much."""
+    if not len(hits.long_steps) or hits.windows <= 0:
+        return 0.0, None
+    share = np.minimum(np.cumsum(hits.long_windows) / hits.windows, 1.0)
+    over = np.flatnonzero(share >= WHOLE)
+    step = int(hits.long_steps[over[0]]) if len(over) else 0
+    return float(share[-1]), (step - 1, step) if len(over) else None
 
 
 def _counted(hashes: NDArray[np.uint64]) -> Ints:

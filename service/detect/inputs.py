@@ -137,6 +137,7 @@ class RunView:
     rows: RowReadings | None = None
     windows: RowReadings | None = None  # of 32 tokens, chosen by content: text read again in other rows shows here
     data: DeclaredData | None = None
+    expected_rows: RowReadings | None = None  # those of the reference
     schedule: Series | None = None  # the reference's learning rate over tokens by its formula, where none was logged
     tasks: Mapping[str, int] = field(default_factory=dict[str, int])  # task key -> number of items
     same_order_declared: bool = False  # the run says that it reads the reference's batches in the reference's order

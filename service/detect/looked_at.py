@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -30,6 +30,8 @@ def _beginning(view: RunView) -> Series | None:
     return Series(train.steps[:end], train.tokens[:end], train.values[:end])
 
 
+_WHOLE = tuple(field.name for field in fields(RunView) if field.name != "arrivals")
+
 # Beside what every answer rests on (see `_common`).
 LOOKED_AT: Mapping[str, Callable[[RunView], tuple[object, ...]]] = {
     downstream.RULE: lambda view: _series(view, "downstream/"),
@@ -47,6 +49,11 @@ def asked(rule: str, judge: Callable[[Findings], Judgement], findings: Findings)
     parts = (*_common(view), *looked_at(view))
     said = findings.cache.unchanged((rule, bool(view.deviations)), parts, lambda: judge(findings))
     return said if said.at_step == findings.at_step else replace(said, at_step=findings.at_step)
+
+
+def whole(view: RunView) -> tuple[object, ...]:
+    """Everything that any rule looks at, but for the clock; metrics in their order."""
+    return (tuple(view.metrics), *(getattr(view, name) for name in _WHOLE))
 
 
 def _common(view: RunView) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 from service.compare.growing import same_bits
 
-from .inputs import DeclaredData, Deviation, RuleSetting, Segment, Series, Tolerance
+from .inputs import DeclaredData, Deviation, RowReadings, RuleSetting, Segment, Series, Tolerance
 
 R = TypeVar("R")
 
@@ -60,6 +60,8 @@ def same_part(old: object, new: object) -> bool:
         return False
     if isinstance(old, Series) and isinstance(new, Series):
         return len(old) == len(new) == common_prefix(old, new)
+    if isinstance(old, RowReadings) and isinstance(new, RowReadings):
+        return _same_readings(old, new)
     if isinstance(old, dict) and isinstance(new, dict):  # of settings and tolerances
         mine, other = cast("dict[Any, object]", old), cast("dict[Any, object]", new)
         return mine.keys() == other.keys() and all(same_part(mine[key], other[key]) for key in mine)
@@ -67,6 +69,14 @@ def same_part(old: object, new: object) -> bool:
         ours, theirs = cast("list[object]", old), cast("list[object]", new)
         return len(ours) == len(theirs) and all(map(same_part, ours, theirs))
     return isinstance(old, PLAIN) and old == new
+
+
+def _same_readings(old: RowReadings, new: RowReadings) -> bool:
+    n, m = len(old.steps), len(old.seen_steps)
+    if (old.sample, n, m) != (new.sample, len(new.steps), len(new.seen_steps)):
+        return False
+    rows = n == same_bits(old.steps, new.steps) == same_bits(old.hosts, new.hosts) == same_bits(old.hashes, new.hashes)
+    return rows and m == same_bits(old.seen_steps, new.seen_steps) == same_bits(old.seen_rows, new.seen_rows)
 
 
 def common_prefix(old: Series, new: Series) -> int:

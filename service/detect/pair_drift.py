@@ -120,13 +120,12 @@ class Drift:
             self._start(run, reference, since_step)
         self._before = (run, reference, expected, since_step)
         self._add_blocks(run, reference, expected)
-        self._add_entries(expected)
+        self._add_entries(reference, expected)
         self._scan()
         entries = len(self._level)
         if entries == 0:
             return None
-        last = (self._first + 2 * BLOCKS + np.arange(entries)) * BLOCK - 1
-        points = reference.points
+        last, points = self._last(entries), reference.points
         return PairedDrift(points.steps[last], points.tokens[last], self._level.array, self._limit.array,
                            expected.runs, tuple(self._episodes))  # fmt: skip
 
@@ -157,14 +156,18 @@ class Drift:
         self._noise = self._noise.grown(len(self._noise), noise)
         self._taken += int(np.searchsorted(at, end))
 
-    def _add_entries(self, expected: Pool) -> None:
+    def _last(self, entries: int) -> Ints:
+        """Of so many entries the place of the last pair among the reference's points."""
+        return (self._first + 2 * BLOCKS + np.arange(entries)) * BLOCK - 1
+
+    def _add_entries(self, reference: Whole, expected: Pool) -> None:
         done, means, noise = len(self._level), self._means.array, self._noise.array
         level, change = changes(means[done:])
         if len(level) == 0:
             return
         self._level, self._change = self._level.grown(done, level), self._change.grown(done, change)
         if expected.se is None:
-            se = own_se(self._change.array, noise, done)
+            se = own_se(self._change.array, noise, reference.points.tokens[self._last(len(self._change))], done)
         else:
             first = self._first + done
             se = expected.se[first : first + len(level)]

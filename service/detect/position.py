@@ -9,8 +9,9 @@ from .batches import ReplayFinding
 from .inputs import RunView
 from .order import CONFIRM, OrderFinding
 from .rows import RowFinding, RowReturn
+from .same_rows import Beside
 
-Source = Literal["row fingerprints", "replay in the losses", "order beside the reference"]
+Source = Literal["row fingerprints", "replay in the losses", "rows beside the reference", "order beside the reference"]
 
 MIN_HITS = 5
 STEADY = 0.8  # of the rows that came back lie at one distance
@@ -50,7 +51,12 @@ class Position:
 
 
 def find(
-    view: RunView, rows: RowFinding | None, replays: ReplayFinding | None, ordered: OrderFinding, at_step: int
+    view: RunView,
+    rows: RowFinding | None,
+    replays: ReplayFinding | None,
+    ordered: OrderFinding,
+    at_step: int,
+    expected: Beside | None = None,
 ) -> Position | None:
     """What is known of the position since the newest restart; None where there was none."""
     starts = sorted({s.start_step for s in view.segments if s.start_step > 0})
@@ -59,8 +65,11 @@ def find(
     restart = starts[-1]
     back = next((r for r in rows.returns if r.restart == restart), None) if rows is not None else None
     readings = [
-        r for r in (_by_rows(back, at_step), _by_replay(replays, restart), _by_order(ordered, restart)) if r is not None
-    ]
+        r for r in (
+            _by_rows(back, at_step), _by_replay(replays, restart),
+            _by_expected(expected) or _by_order(ordered, restart),
+        ) if r is not None
+    ]  # fmt: skip
     not_behind = ""
     if back is not None and back.readings >= ENOUGH and back.hits < MIN_HITS:
         not_behind = f"{back.returned} of {back.readings:,} sampled rows behind it had been read before"
@@ -91,6 +100,16 @@ def _by_replay(found: ReplayFinding | None, restart: int) -> Reading | None:
         f"{last.match.r:.3f} over {last.match.n} points)"
     )
     return Reading("replay in the losses", last.lag, last.end is None, because)
+
+
+def _by_expected(found: Beside | None) -> Reading | None:
+    """By the rows that the reference read; they are those since the newest start."""
+    if found is None or found.looked < MIN_HITS or found.steady < STEADY:
+        return None
+    place = f"{found.steady:.0%} of {found.looked:,} sampled rows since step {found.look_from:,} are what it read "
+    side = "later" if found.shift > 0 else "earlier"
+    because = place + (f"{abs(found.shift):,} steps {side}" if found.shift else "at the same steps")
+    return Reading("rows beside the reference", -found.shift, True, because)
 
 
 def _by_order(found: OrderFinding, restart: int) -> Reading | None:

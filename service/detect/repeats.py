@@ -3,6 +3,7 @@ settled is not looked at again. Says the same whatever was kept."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -52,7 +53,8 @@ class Repeats:
     of the reading among those of its hash (from 1), the places of the `previous` and of the `first` one.
 
     `legal` ones are planned; the others are repeats. `last` is the place of the last repeat of the same hash before
-    (-1: none), `counted` whether there is none within the window, `so_far` (k + 1,) how many repeats there are before.
+    (-1: none), `counted` whether there is none within the window and since the trainer started, `so_far` (k + 1,) how
+    many repeats there are before.
     """
 
     where: Growing[np.int64] = field(default_factory=_ints)
@@ -67,10 +69,12 @@ class Repeats:
     hosts: dict[int, int] = field(default_factory=dict[int, int])  # by the place of their first reading
     _readings: RowReadings | None = None
     _data: DeclaredData | None = None
+    _starts: tuple[int, ...] = ()
     _pieces: list[_Piece] = field(default_factory=list[_Piece])
 
-    def advance(self, readings: RowReadings, data: DeclaredData | None) -> int:
-        """Look at readings, in order of their steps. Returns how many leading ones say what they said before."""
+    def advance(self, readings: RowReadings, data: DeclaredData | None, starts: Sequence[int] = ()) -> int:
+        """Look at readings, in order of their steps, of a trainer that started behind the steps `starts`. Returns how
+        many leading ones say what they said before."""
         before, self._readings = self._readings, readings
         known = 0 if before is None else _same_readings(before, readings)
         if before is not None and known < len(before.steps):
@@ -83,7 +87,10 @@ class Repeats:
             told = 0
         elif data is not None and changed is not None:
             told = min(known, int(np.searchsorted(readings.steps, changed)))
-        self._data = data
+        others = set(starts) ^ set(self._starts)
+        if others:
+            told = min(told, int(np.searchsorted(readings.steps, min(others), side="right")))
+        self._data, self._starts = data, tuple(sorted(set(starts)))
         self._judge(readings, data, told)
         return told
 
@@ -159,20 +166,26 @@ class Repeats:
         fresh = where[at:]
         legal = self._planned(readings, data, at)
         last = self._last_repeats(at, ~legal)
-        counted = ~legal & (last // WINDOW_READINGS < fresh // WINDOW_READINGS)
+        # A start that reads the rows of the start before once more is a replay of its own.
+        begins = np.searchsorted(readings.steps, self._starts, side="right")
+        begin = np.append(0, begins)[np.searchsorted(begins, fresh, side="right")]
+        counted = ~legal & ((last // WINDOW_READINGS < fresh // WINDOW_READINGS) | (last < begin))
         so_far = int(self.so_far.array[at]) + np.cumsum(~legal)
         self.legal, self.last = self.legal.grown(at, legal), self.last.grown(at, last)
         self.counted, self.so_far = self.counted.grown(at, counted), self.so_far.grown(at + 1, so_far)
 
     def _planned(self, readings: RowReadings, data: DeclaredData | None, at: int) -> Bools:
-        """A row's j-th further reading is planned once j passes over the declared rows have been read; where parts of
-        the mix are upsampled on purpose a pass may hold it `copies` times."""
+        """A row's j-th further reading is planned once j passes over the declared rows have been read, of no more than
+        the declared passes; where parts of the mix are upsampled on purpose a pass may hold it `copies` times."""
         where, ordinal = self.where.array[at:], self.ordinal.array[at:]
         if data is None or data.rows <= 0 or len(readings.seen_steps) == 0:
             return np.zeros(len(where), np.bool_)
-        seen = np.searchsorted(readings.seen_steps, readings.steps[where], side="right") - 1
-        so_far = np.where(seen >= 0, self.read.array[np.maximum(seen, 0)], 0)
-        return so_far >= ordinal // max(data.copies, 1) * data.rows
+        seen = np.searchsorted(readings.seen_steps, readings.steps[where], side="right")
+        read = np.concatenate(([0], self.read.array))
+        passes = ordinal // max(data.copies, 1)
+        # The step that completes the last pass may take a few rows from its beginning: loaders fill it up.
+        within = (passes < np.ceil(data.epochs)) | (read[np.maximum(seen - 1, 0)] < data.epochs * data.rows)
+        return (read[seen] >= passes * data.rows) & within
 
     def _last_repeats(self, at: int, repeat: Bools) -> Ints:
         """Of each reading from the `at`-th on the place of the last repeat of its hash before it."""

@@ -57,8 +57,8 @@ def _cut_rows(rows: RowReadings | None, step: int) -> RowReadings | None:
 
 
 def _cut_hits(hits: HeldoutHits, step: int) -> HeldoutHits:
-    keep, seen = hits.steps <= step, hits.seen_steps <= step
+    keep, seen, long = hits.steps <= step, hits.seen_steps <= step, hits.long_steps <= step
     return replace(
         hits, steps=hits.steps[keep], hashes=hits.hashes[keep], seen_steps=hits.seen_steps[seen],
-        seen_rows=hits.seen_rows[seen],
+        seen_rows=hits.seen_rows[seen], long_steps=hits.long_steps[long], long_windows=hits.long_windows[long],
     )  # fmt: skip

@@ -41,8 +41,10 @@ class RowCharts:
         """The open episode (indices into the n readings) of the highest share that has one; None: none is open. The
         first `told_before` readings say what they said the time before.
 
-        A hash that repeats again within its window counts neither way, or a cluster of equal rows would make an alarm,
-        and a third pass an all-clear. What a faster chart has told and closed does not keep a slower one open."""
+        To open an episode a hash counts once in its window, or a cluster of equal rows would make an alarm. While one
+        is open each repeat counts: a small pool that is read over and over with some new rows among it would else be an
+        all-clear, once each of its rows has counted. What a faster chart has told and closed does not keep a slower one
+        open."""
         if natural != self._natural:
             told_before = 0
         self._natural = natural
@@ -65,10 +67,10 @@ class RowCharts:
             chart = Chart(ALARM, 2.0 * ALARM)
         settled = max(n - OPEN, 0) // TILE * TILE
         if chart.fed < settled:
-            chart.advance(increments(found, chart.fed, settled, share, natural, told))
+            chart.advance(*both_increments(found, chart.fed, settled, share, natural, told))
         self._charts[share] = (told, chart)
         now = chart.copy()
-        now.advance(increments(found, chart.fed, n, share, natural, told))
+        now.advance(*both_increments(found, chart.fed, n, share, natural, told))
         return now.episodes
 
     def _onset(self, found: Repeats, natural: float, share: float, episode: Episode, told: Told) -> int:
@@ -85,16 +87,25 @@ class RowCharts:
 
 
 def increments(found: Repeats, begin: int, end: int, share: float, natural: float, told: Told) -> Floats:
-    """What the readings `begin` up to `end` add to the chart of a share."""
+    """What the readings `begin` up to `end` add to the chart of a share that is to open."""
+    return both_increments(found, begin, end, share, natural, told)[0]
+
+
+def both_increments(
+    found: Repeats, begin: int, end: int, share: float, natural: float, told: Told
+) -> tuple[Floats, Floats]:
+    """What the readings `begin` up to `end` add to the chart of a share: before an episode, and while one is open."""
     count, live = np.zeros(end - begin), np.ones(end - begin, np.bool_)
     low, high = np.searchsorted(found.where.array, (begin, end))
     places: Ints = found.where.array[low:high] - begin
     legal, counted = found.legal.array[low:high], found.counted.array[low:high]
-    count[places[counted]] = 1.0
-    live[places[~legal & ~counted]] = False
+    again = np.zeros(end - begin, np.bool_)
+    again[places[~legal & ~counted]] = True
+    count[places[~legal]] = 1.0
     for first, last in told:
         live[max(first - begin, 0) : max(last + 1 - begin, 0)] = False
-    return evidence_of(share, natural, count) * live
+    every = evidence_of(share, natural, count) * live
+    return np.where(again, 0.0, every), every
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ class RowWatch:
         readings = in_order(readings, same_bits(self._steps, readings.steps))
         steps, n, found = readings.steps, len(readings.steps), self._repeats
         self._steps = steps
-        known = found.advance(readings, view.data)
+        known = found.advance(readings, view.data, [s.start_step for s in view.segments if s.start_step > 0])
         natural, source = self._natural(view, n)
         episode = self._charts.watch(found, n, natural, known)
         start = n
@@ -154,6 +154,11 @@ class RowWatch:
     def _natural(self, view: RunView, n: int) -> tuple[float, str]:
         """The share of repeats that is natural, and its source."""
         return view.limit("repeated_rows", *_background(self._repeats, n))
+
+    @property
+    def repeats(self) -> Repeats:
+        """Which of the readings that were judged last are repeats."""
+        return self._repeats
 
     def met(self, hashes: NDArray[np.uint64]) -> bool:
         """Whether one of these was among the readings that were judged last, or stands here twice."""

@@ -25,13 +25,15 @@ class Chart:
     """A CUSUM (Page 1954) that is fed bit by bit: `advance` in pieces of any size comes out the same, to the last bit.
 
     `episodes` are those found so far, the last one perhaps open. `edge` is the lowest sum since the last episode, or
-    the highest since the alarm of the open one; `edge_at` how many increments had been fed there."""
+    the highest since the alarm of the open one; `edge_at` how many increments had been fed there. `total` is the sum
+    by which episodes open, `total_open` the one by which they end."""
 
     threshold: float
     release: float
     episodes: list[Episode] = field(default_factory=list[Episode])
     fed: int = 0
     total: float = 0.0
+    total_open: float = 0.0
     edge: float = 0.0
     edge_at: int = 0
 
@@ -44,16 +46,19 @@ class Chart:
         """Another one in the same state."""
         return replace(self, episodes=list(self.episodes))
 
-    def advance(self, increments: Floats) -> None:
-        """Feed the next increments (n,)."""
+    def advance(self, increments: Floats, while_open: Floats | None = None) -> None:
+        """Feed the next increments (n,); `while_open` (n,) stand in their place while an episode is open."""
         sums = np.cumsum(np.concatenate(([self.total], increments)))
+        sums_open = sums
+        if while_open is not None:
+            sums_open = np.cumsum(np.concatenate(([self.total_open], while_open)))
         at, last = 0, len(increments)
         while at < last:
-            at = self._to_end(sums, at) if self.open else self._to_alarm(sums, at)
+            at = self._to_end(sums, sums_open, at) if self.open else self._to_alarm(sums, sums_open, at)
         self.fed += last
-        self.total = float(sums[-1])
+        self.total, self.total_open = float(sums[-1]), float(sums_open[-1])
 
-    def _to_alarm(self, sums: Floats, at: int) -> int:
+    def _to_alarm(self, sums: Floats, sums_open: Floats, at: int) -> int:
         """Go on from place `at` of the sums to the next alarm, or to their end."""
         part = sums[at:].copy()
         part[0] = self.edge  # the lowest before counts like a sum of this piece
@@ -66,15 +71,15 @@ class Chart:
         self.edge = float(lowest[stop])
         if len(reached):
             self.episodes.append(Episode(self.edge_at, self.fed + at + stop - 1, None))
-            self.edge, self.edge_at = float(sums[at + stop]), self.fed + at + stop
+            self.edge, self.edge_at = float(sums_open[at + stop]), self.fed + at + stop
         return at + stop
 
-    def _to_end(self, sums: Floats, at: int) -> int:
+    def _to_end(self, sums: Floats, sums_open: Floats, at: int) -> int:
         """Go on from place `at` to the end of the open episode, or of the sums."""
-        part = sums[at:].copy()
+        part = sums_open[at:].copy()
         part[0] = self.edge
         highest = np.maximum.accumulate(part)
-        fallen = np.flatnonzero(highest[1:] - sums[at + 1 :] >= self.release)
+        fallen = np.flatnonzero(highest[1:] - sums_open[at + 1 :] >= self.release)
         stop = int(fallen[0]) + 1 if len(fallen) else len(part) - 1
         self.edge = float(highest[stop])
         if len(fallen):

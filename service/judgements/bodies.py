@@ -21,6 +21,8 @@ def plain(value: Any) -> Any:
     """
     if value is None or isinstance(value, bool | str | int):
         return value
+    if type(value) is float and math.isfinite(value):  # the usual number
+        return value
     if isinstance(value, dict):
         return {str(name): plain(item) for name, item in cast("dict[Any, Any]", value).items()}
     if isinstance(value, list | tuple):

@@ -19,18 +19,25 @@ from service.detect.inputs import Segment as Start
 from service.detect.rows import RowWatch
 from service.deviations.repository import DeviationRepository
 from service.fingerprints.growing import GrowingRows
+from service.fingerprints.repository import FingerprintRepository
 from service.judgements.beside import Beside, read_beside, trainer_starts
 from service.rules.effective import Effective, settings_of
 from service.rules.reading import settings_in_force
+from service.rules.repository import SettingRepository
 from service.runs.repository import RunRepository
-from service.series.growing import GrowingSeries
-from service.series.lineage import Lineage, lineage
+from service.series.growing import GrowingSeries, News
+from service.series.lineage import Lineage, Stand, lineage, stands
 
 MOST_BYTES = 512 * 1024 * 1024
+IN_TURN = 4  # times as many judgements as runs are kept, within which a run that is kept must be judged to stay
 
 
 # Statements are built once: building them costs as much as running them.
 _SOME: BindParameter[Sequence[int]] = bindparam("runs", expanding=True)
+_COUNTED = tuple(
+    select(table.run_id, func.count(table.id), func.max(table.id)).where(table.run_id.in_(_SOME)).group_by(table.run_id)
+    for table in (Event, ItemResult)
+)
 _BESIDE = select(  # numbers of which one changes when events, per-item results or hits on held-out text come
     *(
         number.where(*of).scalar_subquery()
@@ -60,6 +67,18 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
+class _Ahead:
+    """What was read for many runs at once, in one session; `counts` by run and kind."""
+
+    session: Session
+    stands: dict[int, Stand]
+    news: dict[int, News]
+    fingerprints: dict[tuple[int, str], tuple[int, int, int]]
+    beside: tuple[dict[int, tuple[int, int]], ...]
+    changes: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class _Starts:
     hosts: Ints
     names: set[int]
@@ -75,7 +94,8 @@ class _Levels:
 
 class KeptRuns:
     """Series and row readings of the runs that were judged last, and what the rules worked out of them, up to a number
-    of bytes: a new batch then costs what is new. One thread uses it; within one session it sees one snapshot."""
+    of bytes: a new batch then costs what is new. One thread uses it; within one session it sees one snapshot, of which
+    `look_ahead` reads for many runs at once what else is asked for each."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -86,30 +106,54 @@ class KeptRuns:
         self._segments: dict[int, tuple[object, list[Segment]]] = {}
         self._starts: dict[int, _Starts] = {}
         self._said: dict[int, tuple[int, bool, Said]] = {}
+        self._changes: dict[int, tuple[int, int]] = {}  # how many there were, of all runs, when `_said` was read
         self._beside: dict[int, tuple[object, Beside]] = {}
         self._weights: dict[int, int] = {}
+        self._turn = 0
+        self._turns: dict[int, int] = {}  # when each was judged last, counted in judgements
         self._bytes = 0
         self._line: tuple[Session, int, Lineage] | None = None
+        self._ahead: _Ahead | None = None
+
+    def look_ahead(self, session: Session, run_ids: Sequence[int]) -> None:
+        """Read what is new of these runs, which are asked for next in this session; it may be left out."""
+        connection = session.connection()
+        counted = tuple(
+            {run: (count, newest) for run, count, newest in connection.execute(query, {"runs": run_ids})}
+            for query in _COUNTED
+        )
+        self._ahead = _Ahead(
+            session, stands(session, run_ids), self._series.look(session, run_ids),
+            FingerprintRepository(session).counts(run_ids), counted, SettingRepository(session).state(),
+        )  # fmt: skip
+
+    def newest_segment(self, session: Session, run_id: int) -> int | None:
+        """Key of the run's newest segment, None where it was not looked for ahead."""
+        stand = self._stand(session, run_id)
+        return None if stand is None else stand.newest
 
     def series(
         self, session: Session, run_id: int, wanted: Callable[[Iterable[str]], Sequence[str]]
     ) -> dict[str, Series]:
         """The run's live series of the metrics that `wanted` picks."""
-        read = self._series.read(session, self._lineage(session, run_id), wanted)
+        stand = self._stand(session, run_id)
+        news = None if stand is None or self._ahead is None else self._ahead.news.get(run_id)
+        read = self._series.read(session, self._lineage(session, run_id), wanted, news)
         return {name: Series(found.steps, found.tokens, found.values) for name, found in read.items()}
 
     def rows(self, session: Session, run_id: int) -> RowReadings | None:
         """The run's row readings."""
-        return self._rows.read(session, self._lineage(session, run_id))
+        return self._rows.read(session, self._lineage(session, run_id), self._counted(session, run_id, "rows"))
 
     def windows(self, session: Session, run_id: int) -> RowReadings | None:
         """The run's window readings."""
-        return self._windows.read(session, self._lineage(session, run_id))
+        return self._windows.read(session, self._lineage(session, run_id), self._counted(session, run_id, "windows"))
 
     def segments(self, session: Session, run_id: int) -> list[Segment]:
         """The run's segments that have live steps, in order of launch."""
-        repository = RunRepository(session)
-        now = (self._lineage(session, run_id).segments, repository.finished(run_id))
+        repository, stand = RunRepository(session), self._stand(session, run_id)
+        finished = repository.finished(run_id) if stand is None else stand.finished
+        now = (self._lineage(session, run_id).segments, finished)
         held = self._segments.get(run_id)
         if held is None or held[0] != now:  # nothing else of a segment is ever changed
             held = (now, repository.live_segments(run_id))
@@ -134,8 +178,14 @@ class KeptRuns:
 
     def said(self, session: Session, run: Run) -> Said:
         """What people have said of how the run is judged."""
-        newest = session.connection().execute(_CHANGE, {"project": run.project_id, "run": run.id}).scalar() or 0
-        held = self._said.get(run.id)
+        held, ahead = self._said.get(run.id), self._ahead
+        changes = ahead.changes if ahead is not None and ahead.session is session else None
+        if held is not None and changes is not None and self._changes.get(run.id) == changes:
+            newest = held[0]
+        else:
+            newest = session.connection().execute(_CHANGE, {"project": run.project_id, "run": run.id}).scalar() or 0
+        if changes is not None:
+            self._changes[run.id] = changes
         if held is None or held[0] != newest:
             settings = settings_in_force(session, run)
             deviations = DeviationRepository(session)
@@ -148,8 +198,13 @@ class KeptRuns:
 
     def beside(self, session: Session, run_id: int) -> Beside:
         """What is known of the run beside its series and rows."""
-        line = self._lineage(session, run_id)
-        numbers = tuple(session.connection().execute(_BESIDE, {"runs": line.run_ids}).one())
+        line, ahead = self._lineage(session, run_id), self._ahead
+        if ahead is not None and self._stand(session, run_id) is not None:
+            hits = ahead.fingerprints.get((run_id, "heldout_hits"), (0, 0, None))
+            counts = (*(counted.get(run_id, (0, None)) for counted in ahead.beside), (hits[0], hits[2]))
+            numbers = tuple(number for pair in counts for number in pair)
+        else:
+            numbers = tuple(session.connection().execute(_BESIDE, {"runs": line.run_ids}).one())
         held = self._beside.get(run_id)
         if held is None or held[0] != (line.segments, numbers):
             held = ((line.segments, numbers), read_beside(session, run_id))
@@ -168,25 +223,46 @@ class KeptRuns:
     def levels(self, run_id: int, reference: LevelCache) -> LevelCache:
         """What the rules keep of a run beside its reference, of which they keep `reference`."""
         held = self._levels.pop(run_id, None)
+        new = held is None
         if held is None or held.reference is not reference:
             held = _Levels(reference, reference.of_a_run())
         self._levels[run_id] = held
+        self._turn += 1
+        self._turns[run_id] = self._turn
         # The rules keep about as much as they are given.
         rows = self._rows.nbytes(run_id) + self._windows.nbytes(run_id)
         weighs = 2 * (self._series.nbytes(run_id) + rows)
         self._bytes += weighs - self._weights.get(run_id, 0)
         self._weights[run_id] = weighs
         while len(self._levels) > 1 and self._bytes > self._most_bytes:
-            self._forget(next(iter(self._levels)))
+            oldest = next(iter(self._levels))
+            # Where more runs are judged in turn than find room, those that found it keep it: each would push out the
+            # one that is judged next, and all would be read from their start.
+            in_turn = self._turn - self._turns[oldest] < IN_TURN * len(self._levels)
+            self._forget(run_id if new and in_turn else oldest)
+            if new and in_turn:
+                break
         return held.own
 
+    def _stand(self, session: Session, run_id: int) -> Stand | None:
+        ahead = self._ahead
+        return ahead.stands.get(run_id) if ahead is not None and ahead.session is session else None
+
+    def _counted(self, session: Session, run_id: int, kind: str) -> tuple[int, int, int] | None:
+        if self._ahead is None or self._stand(session, run_id) is None:
+            return None
+        return self._ahead.fingerprints.get((run_id, kind), (0, 0, 0))
+
     def _lineage(self, session: Session, run_id: int) -> Lineage:
+        stand = self._stand(session, run_id)
+        if stand is not None:
+            return stand.line
         if self._line is None or self._line[0] is not session or self._line[1] != run_id:
             self._line = (session, run_id, lineage(session, run_id))
         return self._line[2]
 
     def _forget(self, run_id: int) -> None:
-        del self._levels[run_id]
+        del self._levels[run_id], self._turns[run_id]
         self._bytes -= self._weights.pop(run_id, 0)
         self._series.forget(run_id)
         self._rows.forget(run_id)
@@ -194,4 +270,5 @@ class KeptRuns:
         self._segments.pop(run_id, None)
         self._starts.pop(run_id, None)
         self._said.pop(run_id, None)
+        self._changes.pop(run_id, None)
         self._beside.pop(run_id, None)

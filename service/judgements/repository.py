@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Table, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import BindParameter, Table, and_, bindparam, delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
@@ -93,37 +93,41 @@ class JudgementRepository:
         insert = postgresql_insert(RunWork) if postgresql else sqlite_insert(RunWork)
         self.session.execute(insert.values(values).on_conflict_do_nothing())
 
-    def lock_work(self, run_id: int) -> RunWork | None:
-        """The record of judging, locked until the transaction ends; None if another one holds it."""
-        found = select(RunWork).where(RunWork.run_id == run_id, RunWork.task == TASK)
-        return self.session.scalars(found.with_for_update(skip_locked=True)).one_or_none()
+    def lock_works(self, run_ids: Sequence[int]) -> dict[int, RunWork]:
+        """The records of judging of runs, locked until the transaction ends; those that another one holds are left out,
+        and those that are missing."""
+        found = select(RunWork).where(RunWork.run_id.in_(run_ids), RunWork.task == TASK).order_by(RunWork.run_id)
+        return {work.run_id: work for work in self.session.scalars(found.with_for_update(skip_locked=True))}
+
+    def unknown(self, run_ids: Sequence[int]) -> list[int]:
+        """Runs that have no record of judging."""
+        found = select(RunWork.run_id).where(RunWork.run_id.in_(run_ids), RunWork.task == TASK)
+        known = set(self.session.scalars(found))
+        return [run_id for run_id in run_ids if run_id not in known]
 
     def store(self, run_id: int, judgements: Sequence[Judgement], families: Mapping[str, str], now: float) -> None:
         """Keep the answers in place of the ones before."""
         connection = self.session.connection()
         before = set(connection.execute(_RULES, {"run": run_id}).scalars())
-        answers = [
-            {
-                "run": run_id,
-                "named": judgement.rule,
-                "family": families[judgement.rule],
-                "state": judgement.state,
-                "at_step": judgement.at_step,
-                "body": to_body(judgement),
-                "decided_at": now,
-            }
-            for judgement in judgements
-        ]
-        known = [answer for answer in answers if answer["named"] in before]
-        new = [answer for answer in answers if answer["named"] not in before]
-        if known:
-            connection.execute(_ANSWER, known)
+        self.store_changed([(run_id, j) for j in judgements if j.rule in before], families, now)
+        new = [_answer(run_id, j, families, now) for j in judgements if j.rule not in before]
         if new:
             renamed = [{"run_id": answer.pop("run"), "rule": answer.pop("named"), **answer} for answer in new]
             connection.execute(insert(JudgementRow), renamed)
         gone = before - {judgement.rule for judgement in judgements}  # rules that are no longer asked
         if gone:
             connection.execute(delete(JudgementRow).where(JudgementRow.run_id == run_id, JudgementRow.rule.in_(gone)))
+
+    def store_changed(self, changed: Sequence[tuple[int, Judgement]], families: Mapping[str, str], now: float) -> None:
+        """Keep answers, each with its run, in place of those that the same rules gave before."""
+        if changed:
+            answers = [_answer(run_id, judgement, families, now) for run_id, judgement in changed]
+            self.session.connection().execute(_ANSWER, answers)
+
+    def still(self, run_ids: Sequence[int], now: float) -> None:
+        """The verdicts of these runs were reached again just as they stand."""
+        if run_ids:
+            self.session.connection().execute(_STILL, {"runs": run_ids, "now": now})
 
     def store_verdict(self, run_id: int, state: str, body: Mapping[str, Any], now: float) -> bool:
         """Keep the verdict; whether its state is another one than before."""
@@ -138,6 +142,22 @@ class JudgementRepository:
 
 _JUDGED = (Run.role == "reproduction", Run.reference.is_not(None), Run.reference != "")
 
+
+def _answer(run_id: int, judgement: Judgement, families: Mapping[str, str], now: float) -> dict[str, Any]:
+    return {
+        "run": run_id,
+        "named": judgement.rule,
+        "family": families[judgement.rule],
+        "state": judgement.state,
+        "at_step": judgement.at_step,
+        "body": to_body(judgement),
+        "decided_at": now,
+    }
+
+
+_VERDICT: Table = VerdictRow.__table__  # pyright: ignore[reportAssignmentType]
+_SOME: BindParameter[Sequence[int]] = bindparam("runs", expanding=True)
+_STILL = update(_VERDICT).where(_VERDICT.c.run_id.in_(_SOME)).values(decided_at=bindparam("now"))
 _TABLE: Table = JudgementRow.__table__  # pyright: ignore[reportAssignmentType]
 _RULES = select(_TABLE.c.rule).where(_TABLE.c.run_id == bindparam("run"))
 _ANSWER = (

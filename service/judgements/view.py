@@ -16,7 +16,7 @@ from service.database.models import Reference, Run
 from service.database.models import Segment as SegmentRow
 from service.detect.facts import Arrivals, Items, Recipe
 from service.detect.gaps import LevelCache
-from service.detect.inputs import RunView, Series, Tolerance
+from service.detect.inputs import RowReadings, RunView, Series, Tolerance
 from service.detect.rules.data_stopped import FRESH
 from service.deviations.repository import DeviationRepository
 from service.fingerprints.repository import FingerprintRepository
@@ -75,6 +75,7 @@ class ReferenceView:
     schedule: Series | None
     recipe: Recipe = field(default_factory=Recipe)
     items: Mapping[str, Sequence[Items]] = field(default_factory=dict[str, Sequence[Items]])
+    rows: RowReadings | None = None
     levels: LevelCache = field(default_factory=LevelCache)
 
 
@@ -133,14 +134,20 @@ def reference_view(session: Session, run: Run) -> ReferenceView:
     return _references.get(session, run.reference, run.stage)
 
 
-def build_view(session: Session, run: Run, kept: KeptRuns | None = None, clock: Clock | None = None) -> RunView:
+def build_view(
+    session: Session,
+    run: Run,
+    kept: KeptRuns | None = None,
+    clock: Clock | None = None,
+    reference: ReferenceView | None = None,
+) -> RunView:
     """Everything known about a run now, for `service.detect.engine.evaluate`. With `kept` only what is new is read;
-    with `clock` it is judged live: whether data still come is then known.
+    with `clock` it is judged live: whether data still come is then known. `reference`: its, where that was read.
 
     Raises:
         UnknownReferenceError: the run names no reference, or none that is installed.
     """
-    reference = reference_view(session, run)
+    reference = reference or reference_view(session, run)
     if kept is None:
         rows, windows = (FingerprintRepository(session).rows(run.id, kind) for kind in ("rows", "windows"))
         metrics, launches = _read_series(session, run.id), RunRepository(session).live_segments(run.id)
@@ -171,6 +178,7 @@ def build_view(session: Session, run: Run, kept: KeptRuns | None = None, clock: 
         rows=rows,
         windows=windows,
         data=data,
+        expected_rows=reference.rows,
         tasks=reference.tasks,
         schedule=reference.schedule,
         same_order_declared=same_order(reference.recipe, config, data),
@@ -228,6 +236,7 @@ def _read_reference(session: Session, reference: Reference, name: str) -> Refere
         schedule=_schedule(reference, name),
         recipe=recipe_of(description(reference), name, metrics.get(TRAIN), starts),
         items=items_of(RunRepository(session).live_items(curve.id)) if curve else {},
+        rows=FingerprintRepository(session).rows(curve.id) if curve else None,
     )
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import BindParameter, Table, bindparam, func, literal, select, union_all
+from sqlalchemy import BindParameter, Select, Table, and_, bindparam, func, literal, or_, select, union_all
 from sqlalchemy.orm import Session
 
 from service.compare.growing import Growing, T, same_bits
@@ -90,6 +91,15 @@ class _Column:
 
 
 @dataclass(slots=True)
+class News:
+    """Of one run, read for many at once: its last chunks and series, and the journal rows behind those known."""
+
+    numbers: dict[Key, int] = field(default_factory=dict[Key, int])
+    names: dict[str, list[Key]] = field(default_factory=dict[str, list[Key]])
+    rows: list[tuple[int, int, bytes]] = field(default_factory=list[tuple[int, int, bytes]])
+
+
+@dataclass(slots=True)
 class _Kept:
     """What is known of a run. `numbers`: last chunk by (run, metric); `arrived`: last journal row by run."""
 
@@ -109,15 +119,42 @@ class GrowingSeries:
     def __init__(self) -> None:
         self._runs: dict[int, _Kept] = {}
 
+    def look(self, session: Session, run_ids: Sequence[int]) -> dict[int, News]:
+        """What is new of those of these runs that are kept, by two queries, for `read` in the same session. Of a fork
+        that is no use."""
+        kept = {run_id: self._runs[run_id] for run_id in run_ids if run_id in self._runs}
+        found = {run_id: News() for run_id in kept}
+        if not kept:
+            return found
+        for row in session.connection().execute(_NUMBERS, {"runs": list(kept)}):
+            run, metric, name, number = tuple[Any, ...](row)
+            news, key = found[run], (run, metric)
+            news.numbers[key] = number or 0
+            if name:
+                news.names.setdefault(name, []).append(key)
+        marks = {
+            f"{what}{i}": value
+            for i, (run_id, held) in enumerate(kept.items())
+            for what, value in (("run", run_id), ("after", held.arrived.get(run_id, 0)))
+        }
+        for run, row_id, segment, payload in session.connection().execute(_rows_of(len(kept)), marks):
+            found[run].rows.append((row_id, segment, payload))
+        return found
+
     def read(
-        self, session: Session, line: Lineage, wanted: Callable[[Iterable[str]], Sequence[str]]
+        self,
+        session: Session,
+        line: Lineage,
+        wanted: Callable[[Iterable[str]], Sequence[str]],
+        news: News | None = None,
     ) -> dict[str, LiveSeries]:
         """The series of those metrics of a run (the last of its lineage) that `wanted` picks, as
-        `SeriesRepository.read` gives their live points. A series without live points is left out."""
+        `SeriesRepository.read` gives their live points. A series without live points is left out. `news`: what `look`
+        has found of the run."""
         run_id = line.run_ids[-1]
         kept = self._runs.pop(run_id, None)  # what fails half-way is not kept
         if kept is None or kept.version != line.version:
-            kept = self._renewed(session, run_id, line, kept, wanted)
+            kept = self._renewed(session, run_id, line, kept, wanted, news if len(line.run_ids) == 1 else None)
         self._runs[run_id] = kept
         return {
             name: LiveSeries(column.places.steps.array, column.places.tokens.array, column.values.array)
@@ -145,8 +182,9 @@ class GrowingSeries:
         line: Lineage,
         kept: _Kept | None,
         wanted: Callable[[Iterable[str]], Sequence[str]],
+        news: News | None,
     ) -> _Kept:
-        numbers, names = _numbers(session, line.run_ids)
+        numbers, names = _numbers(session, line.run_ids) if news is None else (news.numbers, news.names)
         identity = (line.run_ids, line.segments, line.token_offset)
         columns = {name: names[name] for name in wanted(names)}
         if kept is None or kept.identity != identity:
@@ -157,7 +195,7 @@ class GrowingSeries:
             return kept
         sealed = {key[0] for key, number in numbers.items() if kept.numbers.get(key, 0) != number}
         after = {run: 0 if run in sealed else kept.arrived.get(run, 0) for run in line.run_ids}
-        arrived, new = _arrived(session, after)
+        arrived, new = _arrived(session, after) if news is None or sealed else _decoded({run_id: news.rows})
         first, tokens = _first_changed(session, kept, numbers, columns, new, line.segments)
         kept.version, kept.numbers = line.version, numbers
         kept.arrived = {run: arrived.get(run, after[run]) for run in line.run_ids}
@@ -191,14 +229,30 @@ def _arrived(
 ) -> tuple[dict[int, int], dict[int, dict[Lane, tuple[Ints, Floats]]]]:
     """The newest journal row of each run, and the points of those behind `after`. While none of a run's rows are
     sealed, later ones have higher ids; once some are, SQLite may give their ids again."""
-    newest: dict[int, int] = {}
-    points: dict[int, dict[Lane, tuple[Ints, Floats]]] = {}
-    for run, last in after.items():
-        rows = session.connection().execute(_ROWS, {"run": run, "after": last}).all()
-        if rows:
-            newest[run] = rows[-1][0]
-            points[run] = decode((segment, payload) for _, segment, payload in rows)
+    return _decoded(
+        {
+            run: [tuple(row) for row in session.connection().execute(_ROWS, {"run": run, "after": last})]
+            for run, last in after.items()
+        }
+    )
+
+
+def _decoded(
+    rows: Mapping[int, Sequence[tuple[int, int, bytes]]],
+) -> tuple[dict[int, int], dict[int, dict[Lane, tuple[Ints, Floats]]]]:
+    newest = {run: mine[-1][0] for run, mine in rows.items() if mine}
+    points = {run: decode((segment, payload) for _, segment, payload in mine) for run, mine in rows.items() if mine}
     return newest, points
+
+
+@lru_cache(maxsize=64)
+def _rows_of(count: int) -> Select[int, int, int, bytes]:
+    """Journal rows of so many runs, each behind a row of its own."""
+    mine = (
+        and_(_JOURNAL.c.run_id == bindparam(f"run{i}"), _JOURNAL.c.id > bindparam(f"after{i}")) for i in range(count)
+    )
+    columns = (_JOURNAL.c.run_id, _JOURNAL.c.id, _JOURNAL.c.segment_id, _JOURNAL.c.payload)
+    return select(*columns).where(or_(*mine)).order_by(_JOURNAL.c.id)
 
 
 def _first_changed(

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from itertools import chain
-from typing import Any, Protocol
 
-from sqlalchemy import Engine, bindparam, select
+from sqlalchemy import BindParameter, Engine, and_, bindparam, select
 from sqlalchemy.orm import Session
 
 from service.alerts.episodes import CLEAR_LEVEL
 from service.alerts.message import RunLabel
 from service.alerts.record import Recorded, RunKey, record
+from service.alerts.repository import AlertRepository
 from service.broker import Broker
 from service.database.engine import reading, writing
 from service.database.models import Project, Run, RunState, RunWork
-from service.detect import engine as rules
-from service.detect.engine import Verdict
-from service.detect.inputs import RunView
 from service.detect.judgement import Judgement
 from service.detect.rules import data_stopped
 from service.judgements.bodies import plain
 from service.judgements.kept import MOST_BYTES, KeptRuns
-from service.judgements.repository import JudgementRepository
-from service.judgements.view import Clock, UnknownReferenceError, build_view, reference_view
+from service.judgements.repository import TASK, JudgementRepository
+from service.judgements.view import Clock, ReferenceView, UnknownReferenceError, build_view, reference_view
 from service.rules.effective import silenced
 from service.rules.repository import SettingRepository
-from service.worker.seen import Seen, look
+from service.worker.opinion import Opinion, RuleSet, ShippedRules, Stored, Subject, cannot_tell, changed_answers
+from service.worker.seen import look
 from service.worker.urgency import Urgency
 
 log = logging.getLogger(__name__)
@@ -40,66 +38,32 @@ INTERVAL = 0.5
 FIRST_COUNT = 20
 ROUND = 0.4  # seconds of judging between two looks at what has come
 TOGETHER = 0.1  # seconds of judging that are written in one transaction
+AT_ONCE = 64  # runs for which what is new is read by one set of queries
+REMEMBERED = 2_000  # runs of which it is known what was written last
 REST = 3.0  # a run rests this many times as long as judging it took
 LONGEST_BACK_OFF = 300.0
 WATCH_EVERY = 30.0  # seconds between looks for runs that have gone silent under another process
 
 
-_SUBJECT = (
-    select(Run, Project.slug, RunState)
+_SOME: BindParameter[Sequence[int]] = bindparam("runs", expanding=True)
+_SUBJECTS = (
+    select(Run, Project.slug, RunState, RunWork)
     .join(Project, Project.id == Run.project_id)
     .join(RunState, RunState.run_id == Run.id)
-    .where(Run.id == bindparam("run"))
+    .outerjoin(RunWork, and_(RunWork.run_id == Run.id, RunWork.task == TASK))
+    .where(Run.id.in_(_SOME))
 )
-
-
-class RuleSet(Protocol):
-    """How runs are judged; `service.detect.engine` unless a test brings its own."""
-
-    @property
-    def families(self) -> Mapping[str, str]:
-        """Rule name to family, of every rule."""
-        ...
-
-    def evaluate(self, view: RunView, cache: Any) -> Sequence[Judgement]:
-        """Every rule's answer."""
-        ...
-
-    def verdict(self, judgements: Sequence[Judgement], reference: str, version: str) -> Verdict:
-        """What the answers come to."""
-        ...
-
-
-class ShippedRules:
-    """The rules of `service.detect.engine`."""
-
-    families: Mapping[str, str] = rules.FAMILY_OF_RULE
-
-    def evaluate(self, view: RunView, cache: Any) -> Sequence[Judgement]:
-        return rules.evaluate(view, cache)
-
-    def verdict(self, judgements: Sequence[Judgement], reference: str, version: str) -> Verdict:
-        return rules.verdict(judgements, reference, version)
 
 
 @dataclass(slots=True)
 class _Pace:
-    """When a run may be judged next (monotonic seconds), how often it was, how often in a row it failed."""
+    """When a run may be judged next (monotonic seconds), and when if something urgent has come; how often it was, how
+    often in a row it failed."""
 
     next_at: float = 0.0
+    urgent_at: float = 0.0
     count: int = 0
     failures: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Opinion:
-    data_version: int
-    run: RunKey
-    judgements: Sequence[Judgement]
-    verdict: Verdict
-    seen: Seen
-    silenced: Mapping[str, str]
-    done_version: int  # what was judged before
 
 
 class Judge:
@@ -133,7 +97,7 @@ class Judge:
         self._looks: dict[int, float] = {}  # when a run's silence is to be judged, by the clock
         self._watch_at = 0.0
         self._urgency = Urgency(self._kept.read_before)
-        self._told: dict[int, frozenset[str]] = {}  # by run: the rules that said yes
+        self._stored: OrderedDict[int, Stored] = OrderedDict()  # by run, what was written last by this process
 
     def judge_due(self) -> float:
         """Judge every run whose turn it is; the seconds until the next turn of one that waits, `inf` if none does."""
@@ -165,12 +129,14 @@ class Judge:
         looks = (max(at - self._clock(), 1e-3) for at in self._looks.values())
         return min([left, *looks])
 
-    def _judge_ready(self, urgent: Iterable[int], run_ids: Iterable[int]) -> float:
+    def _judge_ready(self, urgent: Sequence[int], run_ids: Iterable[int]) -> float:
         """`judge_some` of these runs."""
         waiting, now = float("inf"), time.monotonic()
         ready: list[int] = []
+        hurried = set(urgent)
         for run_id in run_ids:
-            left = self._paces.setdefault(run_id, _Pace()).next_at - now
+            pace = self._paces.setdefault(run_id, _Pace())
+            left = (pace.urgent_at if run_id in hurried else pace.next_at) - now
             if left <= 0.0:
                 ready.append(run_id)
             else:
@@ -189,11 +155,12 @@ class Judge:
 
     def _round(self, run_ids: Sequence[int], deadline: float) -> bool:
         """Judge runs until the deadline, some at least. Whether any are left."""
-        turns = iter(run_ids)
-        while self._take_turns(turns):
+        turns = deque(run_ids)
+        while turns:
+            self._take_turns(turns)
             if time.monotonic() > deadline:
-                return next(turns, None) is not None
-        return False
+                break
+        return bool(turns)
 
     def _idle(self, repository: JudgementRepository) -> list[int]:
         """Runs of which nothing new has come, and whose silence is to be judged now."""
@@ -209,96 +176,95 @@ class Judge:
 
     def judge_run(self, run_id: int) -> bool:
         """Judge one run now; False if another process is at it, or was first."""
-        return bool(self._judge_together(iter([run_id]), None))
+        written, _ = self._judge_together([run_id], None)
+        return bool(written)
 
-    def _take_turns(self, turns: Iterator[int]) -> bool:
-        """Judge the next runs and write what they come to in one transaction; False where there are none left."""
+    def _take_turns(self, turns: deque[int]) -> None:
+        """Judge the next runs and write what they come to in one transaction."""
+        asked = [turns.popleft() for _ in range(min(AT_ONCE, len(turns)))]
         tried: list[int] = []
-
-        def noted() -> Iterator[int]:
-            for run_id in turns:
-                tried.append(run_id)
-                yield run_id
-
         try:
-            self._judge_together(noted(), self._paces)
+            self._judge_together(asked, self._paces, tried)
         except Exception:
-            if len(tried) == 1:
-                self._failed(tried[0])
+            if len(tried) <= 1:
+                self._failed(tried[0] if tried else asked[0])
+                tried = tried or asked[:1]
             else:  # one of them is at fault: the others must not suffer
                 for run_id in tried:
                     self._judge_paced(run_id)
-        return bool(tried)
+        done = set(tried)
+        turns.extendleft(run_id for run_id in reversed(asked) if run_id not in done)
 
-    def _judge_together(self, run_ids: Iterator[int], paces: Mapping[int, _Pace] | None) -> list[_Opinion]:
+    def _judge_together(
+        self, run_ids: Sequence[int], paces: Mapping[int, _Pace] | None, tried: list[int] | None = None
+    ) -> tuple[list[Stored], list[int]]:
         """Judge runs one after another until TOGETHER seconds have passed or one has something new to tell, and write
-        that in one transaction. With `paces` one that cannot be judged is passed over. Returns what was written."""
-        first = next(run_ids, None)
-        if first is None:
-            return []
-        run_ids, deadline = chain([first], run_ids), time.monotonic() + TOGETHER
-        judged: list[_Opinion] = []
-        written: list[tuple[_Opinion, list[Recorded], bool]] = []
+        that in one transaction. With `paces` one that cannot be judged is passed over. Returns what was written and,
+        also in `tried`, which runs were looked at."""
+        tried = [] if tried is None else tried
         if self._engine.dialect.name == "postgresql":
             # The locks are held while judging, so that two processes do not do the same work.
             with writing(self._engine) as session:
-                for run_id in run_ids:
-                    work = self._locked(session, run_id)
-                    opinion = None if work is None else self._opinion(run_id, paces)
-                    if work is None or opinion is None:
-                        continue
-                    written.append((opinion, *self._store(session, work, opinion)))
-                    if time.monotonic() > deadline or self._is_news(opinion):
-                        break
+                works = self._locked(session, run_ids)
+                tried += [run_id for run_id in run_ids if run_id not in works]
+                written = self._store(session, works, self._opinions(list(works), paces, tried))
         else:
             # There is one lock for all writers: judge first, then write where nobody else has meanwhile.
-            for run_id in run_ids:
-                opinion = self._opinion(run_id, paces)
-                if opinion is None:
-                    continue
-                judged.append(opinion)
-                if time.monotonic() > deadline or self._is_news(opinion):
-                    break
+            judged, written = self._opinions(run_ids, paces, tried), list[Stored]()
             if judged:
                 with writing(self._engine) as session:
-                    for opinion in judged:
-                        work = self._locked(session, opinion.run.run_id)
-                        if work is not None and work.done_version == opinion.done_version:
-                            written.append((opinion, *self._store(session, work, opinion)))
-        for opinion, recorded, changed in written:
-            run_id = opinion.run.run_id
+                    works = self._locked(session, [opinion.run.run_id for opinion in judged])
+                    written = self._store(session, works, judged)
+        for stored in written:
+            run_id = stored.opinion.run.run_id
+            self._stored.pop(run_id, None)
+            self._stored[run_id] = stored
             self._outdated.discard(run_id)
             self._urgency.judged([run_id])
-            self._told[run_id] = _told(opinion)
-            self._look_again(run_id, opinion)
-            self._publish(opinion, recorded, changed)
-        return [opinion for opinion, _, _ in written]
+            self._look_again(run_id, stored.opinion)
+            self._publish(stored)
+        while len(self._stored) > REMEMBERED:
+            self._stored.popitem(last=False)
+        return written, tried
 
-    def _locked(self, session: Session, run_id: int) -> RunWork | None:
+    def _locked(self, session: Session, run_ids: Sequence[int]) -> dict[int, RunWork]:
+        """The records of judging in order of `run_ids`, without those that another process holds."""
         repository = JudgementRepository(session)
-        locked = repository.lock_work(run_id)
-        if locked is None and repository.work(run_id) is None:
+        locked = repository.lock_works(run_ids)
+        missing = repository.unknown(run_ids) if len(locked) < len(run_ids) else []
+        if missing:
             with writing(self._engine) if self._engine.dialect.name == "postgresql" else nullcontext(session) as own:
-                JudgementRepository(own).add_work(run_id)
-            locked = repository.lock_work(run_id)
-        return locked
+                for run_id in missing:
+                    JudgementRepository(own).add_work(run_id)
+            locked |= repository.lock_works(missing)
+        return {run_id: locked[run_id] for run_id in run_ids if run_id in locked}
 
-    def _opinion(self, run_id: int, paces: Mapping[int, _Pace] | None) -> _Opinion | None:
-        """What is said of a run now; None where that fails and the run has a pace."""
-        if paces is None:
-            return self._judge(run_id)
-        began = time.monotonic()
-        try:
-            opinion = self._judge(run_id)
-        except Exception:
-            self._failed(run_id)
-            return None
-        pace = paces[run_id]
-        pace.failures, pace.count = 0, pace.count + 1
-        ended = time.monotonic()
-        rest = FIRST_INTERVAL if pace.count <= FIRST_COUNT else INTERVAL
-        pace.next_at = max(began + rest, ended + REST * (ended - began))
-        return opinion
+    def _opinions(self, run_ids: Sequence[int], paces: Mapping[int, _Pace] | None, tried: list[int]) -> list[Opinion]:
+        """What is said of runs now, as far as time allows. One that fails ends it, where it has a pace."""
+        begun, made = time.monotonic(), list[Opinion]()
+        if not run_ids:
+            return made
+        with reading(self._engine) as session:
+            self._kept.look_ahead(session, run_ids)
+            subjects = {row[0].id: Subject(*row) for row in session.execute(_SUBJECTS, {"runs": run_ids})}
+            references: dict[tuple[str | None, str], ReferenceView] = {}
+            ready = time.monotonic()
+            deadline = ready + max(TOGETHER, ready - begun)  # what was read for many is not read for few
+            for run_id in run_ids:
+                tried.append(run_id)
+                began = time.monotonic()
+                try:
+                    made.append(self._judge(session, subjects[run_id], references))
+                except Exception:
+                    if paces is None:
+                        raise
+                    self._failed(run_id)
+                    break  # the transaction may be broken
+                if paces is not None:
+                    _rest(paces[run_id], began)
+                if time.monotonic() > deadline or self._is_news(made[-1]):
+                    break
+        return made
 
     def _failed(self, run_id: int) -> None:
         """Called where an error is handled: note it, and let the run rest the longer the more often it failed."""
@@ -306,13 +272,14 @@ class Judge:
         pace.failures += 1
         rest = min(2.0**pace.failures, LONGEST_BACK_OFF)
         log.exception("judging run %d failed %d times in a row; next try in %.0f s", run_id, pace.failures, rest)
-        pace.next_at = time.monotonic() + rest
+        pace.next_at = pace.urgent_at = time.monotonic() + rest
 
-    def _is_news(self, opinion: _Opinion) -> bool:
+    def _is_news(self, opinion: Opinion) -> bool:
         """Whether a rule says yes that did not when this process last said something of the run."""
-        return not _told(opinion) <= self._told.get(opinion.run.run_id, frozenset())
+        before = self._stored.get(opinion.run.run_id)
+        return not opinion.told <= (frozenset() if before is None else before.opinion.told)
 
-    def _look_again(self, run_id: int, opinion: _Opinion) -> None:
+    def _look_again(self, run_id: int, opinion: Opinion) -> None:
         self._looks.pop(run_id, None)
         for judgement in opinion.judgements:
             left = data_stopped.look_again(judgement) if judgement.rule == data_stopped.RULE else None
@@ -321,64 +288,86 @@ class Judge:
 
     def _judge_paced(self, run_id: int) -> None:
         try:
-            self._judge_together(iter([run_id]), self._paces)
+            self._judge_together([run_id], self._paces)
         except Exception:
             self._failed(run_id)
 
-    def _judge(self, run_id: int) -> _Opinion:
-        with reading(self._engine) as session:
-            run, project, state = session.execute(_SUBJECT, {"run": run_id}).one()
-            said = self._kept.said(session, run)
-            seen = look(session, run, said.change)
-            silent = silenced(said.settings, self._clock())
-            slug, version = run.reference or "", ""
-            try:
-                reference = reference_view(session, run)
-                view = build_view(session, run, self._kept, Clock(self._clock(), self._began))
-                version = reference.version
-                judgements = self._rules.evaluate(view, self._kept.levels(run_id, reference.levels))
-            except UnknownReferenceError as error:
-                judgements = _cannot_tell(self._rules.families, state.last_step or 0, str(error))
+    def _judge(
+        self, session: Session, subject: Subject, references: dict[tuple[str | None, str], ReferenceView]
+    ) -> Opinion:
+        run, now = subject.run, self._clock()
+        said = self._kept.said(session, run)
+        seen = look(session, run, said.change, subject.work, self._kept.newest_segment(session, run.id))
+        slug, version = run.reference or "", ""
+        try:
+            reference = references.get((run.reference, run.stage)) or reference_view(session, run)
+            references[run.reference, run.stage] = reference
+            view = build_view(session, run, self._kept, Clock(now, self._began), reference)
+            version = reference.version
+            judgements = self._rules.evaluate(view, self._kept.levels(run.id, reference.levels))
+        except UnknownReferenceError as error:
+            judgements = cannot_tell(self._rules.families, subject.state.last_step or 0, str(error))
         verdict = self._rules.verdict(judgements, slug, version)
-        label = RunLabel(run.uuid, run.name, run.stage, project, slug, version)
-        key = RunKey(run.id, run.project_id, label)
-        return _Opinion(state.data_version, key, judgements, verdict, seen, silent, seen.done_version)
+        label = RunLabel(run.uuid, run.name, run.stage, subject.project, slug, version)
+        key, silent = RunKey(run.id, run.project_id, label), silenced(said.settings, now)
+        return Opinion(subject.state.data_version, key, judgements, verdict, seen, silent, seen.done_version)
 
-    def _store(self, session: Session, work: RunWork, opinion: _Opinion) -> tuple[list[Recorded], bool]:
-        now = self._clock()
+    def _store(self, session: Session, works: Mapping[int, RunWork], opinions: Sequence[Opinion]) -> list[Stored]:
+        """Write what is new: answers and verdicts that are other ones, and what that does to alerts."""
+        now, families = self._clock(), self._rules.families
+        mine = [o for o in opinions if o.run.run_id in works and works[o.run.run_id].done_version == o.done_version]
         repository = JudgementRepository(session)
-        families = self._rules.families
-        repository.store(opinion.run.run_id, opinion.judgements, families, now)
-        body = plain(asdict(opinion.verdict))
-        changed = repository.store_verdict(opinion.run.run_id, opinion.verdict.state, body, now)
-        recorded = record(
-            session,
-            opinion.run,
-            opinion.judgements,
-            families,
-            now=now,
-            clear_seconds=self._clear_seconds,
-            clear_level=self._clear_level,
-            base_url=self._base_url,
-            silenced=opinion.silenced,
-            rewound=opinion.seen.rewound,
-        )
-        work.done_version, work.done_at = opinion.data_version, now
-        work.done_segment, work.done_change = opinion.seen.segment, opinion.seen.change
-        return recorded, changed
+        alerted = AlertRepository(session).with_current([opinion.run.run_id for opinion in mine])
+        answers, still, written = list[tuple[int, Judgement]](), list[int](), list[Stored]()
+        for opinion in mine:
+            run_id, work = opinion.run.run_id, works[opinion.run.run_id]
+            before = self._stored.get(run_id)
+            before = before.opinion if before is not None and before.stands(work) else None
+            changed = None if before is None else changed_answers(before, opinion)
+            if changed is None:
+                repository.store(run_id, opinion.judgements, families, now)
+            else:
+                answers += [(run_id, judgement) for judgement in changed]
+            other = False
+            if before is not None and before.verdict == opinion.verdict:
+                still.append(run_id)
+            else:
+                body = plain(asdict(opinion.verdict))
+                other = repository.store_verdict(run_id, opinion.verdict.state, body, now)
+            recorded: Sequence[Recorded] = ()
+            if before is None or opinion.told or run_id in alerted:
+                recorded = record(
+                    session,
+                    opinion.run,
+                    opinion.judgements,
+                    families,
+                    now=now,
+                    clear_seconds=self._clear_seconds,
+                    clear_level=self._clear_level,
+                    base_url=self._base_url,
+                    silenced=opinion.silenced,
+                    rewound=opinion.seen.rewound,
+                )
+            work.done_version, work.done_at = opinion.data_version, now
+            work.done_segment, work.done_change = opinion.seen.segment, opinion.seen.change
+            written.append(Stored(opinion, now, recorded, other))
+        repository.store_changed(answers, families, now)
+        repository.still(still, now)
+        return written
 
-    def _publish(self, opinion: _Opinion, recorded: Sequence[Recorded], changed: bool) -> None:
-        label = opinion.run.label
+    def _publish(self, stored: Stored) -> None:
+        label, state = stored.opinion.run.label, stored.opinion.verdict.state
         subject = {"run": str(label.uuid), "project": label.project}
-        self._broker.publish("verdict", {**subject, "state": opinion.verdict.state, "changed": changed})
-        for change in recorded:
+        self._broker.publish("verdict", {**subject, "state": state, "changed": stored.changed})
+        for change in stored.recorded:
             body = {"alert": str(change.alert), "family": change.family, "change": change.kind, "state": change.state}
             self._broker.publish("alert", {**subject, **body})
 
 
-def _told(opinion: _Opinion) -> frozenset[str]:
-    return frozenset(judgement.rule for judgement in opinion.judgements if judgement.state == "yes")
-
-
-def _cannot_tell(families: Mapping[str, str], step: int, why: str) -> list[Judgement]:
-    return [Judgement(rule, "cannot tell", step, f"Cannot tell: {why}.") for rule in families]
+def _rest(pace: _Pace, began: float) -> None:
+    """A run was judged, and may be again after a while."""
+    ended = time.monotonic()
+    pace.failures, pace.count = 0, pace.count + 1
+    rest = FIRST_INTERVAL if pace.count <= FIRST_COUNT else INTERVAL
+    pace.urgent_at = ended + REST * (ended - began)
+    pace.next_at = max(began + rest, pace.urgent_at)

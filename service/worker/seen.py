@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
-from service.database.models import JudgementRow, Run, Segment
-from service.judgements.repository import JudgementRepository
+from service.database.models import JudgementRow, Run, RunWork, Segment
 from service.runs.repository import RunRepository
 from service.series.live import AWAITED
 
@@ -26,10 +25,11 @@ class Seen:
     done_version: int = 0  # of the data that the run's last judgement saw
 
 
-def look(session: Session, run: Run, change: int) -> Seen:
-    """What is there now, beside what the run's last judgement saw. `change`: the newest change of how it is judged."""
-    newest = session.connection().execute(_SEGMENT, {"run": run.id}).scalar() or 0
-    work = JudgementRepository(session).work(run.id)
+def look(session: Session, run: Run, change: int, work: RunWork | None, newest: int | None = None) -> Seen:
+    """What is there now, beside what the run's last judgement saw, as its `work` says. `change`: the newest change of
+    how it is judged; `newest`: key of its newest segment, where that is known."""
+    if newest is None:
+        newest = session.connection().execute(_SEGMENT, {"run": run.id}).scalar() or 0
     before = work.done_segment if work is not None else None
     rewound = _rewound(session, run.id, before) if before is not None and newest > before else None
     return Seen(newest, change, rewound, 0 if work is None else work.done_version)

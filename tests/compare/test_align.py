@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.compare.align import align, kind_of, level
@@ -86,6 +86,7 @@ def test_kind_of_metric():
     assert kind_of("train/ce_loss") == "noisy"
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-5, 5), min_size=6, max_size=60), st.integers(1, 59))
 def test_a_point_s_place_depends_on_no_later_point(values, cut):
     at = np.arange(1, len(values) + 1) * 10.0

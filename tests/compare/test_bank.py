@@ -5,7 +5,7 @@ from importlib import resources
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks import bank as making
@@ -75,6 +75,7 @@ def test_other_metrics_and_no_number_have_no_percentile():
     assert normality(float("nan"), "train/ce_loss", SMALL, "init", "late") is None
 
 
+@settings(deadline=None)
 @given(st.floats(0.0, 0.2), st.floats(0.0, 0.2))
 def test_a_larger_gap_never_has_a_lower_percentile(one, other):
     stats = (stat(0.004, 0.002), stat(-0.01, 0.0, pair="c / b"), stat(0.0, 0.03, pair="d / c"))

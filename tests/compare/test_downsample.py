@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.compare.downsample import overview, pick
@@ -24,6 +24,7 @@ def test_a_small_overview_by_hand():
     assert np.isnan([seen.minimum[2], seen.mean[2], seen.first[2], seen.last[2]]).all()
 
 
+@settings(deadline=None)
 @given(VALUES, st.integers(2, 40), st.integers(0, 1000))
 def test_every_window_is_exact(values, windows, start):
     steps, values = start + np.arange(len(values)) * 3, np.array(values)
@@ -42,6 +43,7 @@ def test_every_window_is_exact(values, windows, start):
             assert np.isnan(seen.mean[i])
 
 
+@settings(deadline=None)
 @given(st.integers(2, 100), st.integers(1, 100), st.integers(2, 20))
 def test_appending_changes_only_the_last_window_until_the_width_doubles(n, more, windows):
     values = np.sin(np.arange(n + more))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.compare.align import align, level
@@ -71,6 +71,7 @@ def test_thin_logs_get_wider_windows():
     assert set(blocks.n.tolist()) == {20}
 
 
+@settings(deadline=None)
 @given(st.integers(60, 400), st.integers(0, 2**32 - 1))
 def test_appending_points_changes_no_complete_block(cut, seed):
     rng = np.random.default_rng(seed)

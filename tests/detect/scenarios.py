@@ -138,6 +138,14 @@ def pool_loader(rows: int, hosts: int, per_host: int, steps: int, seed: int, *, 
     return out
 
 
+def leaking_loader(rows: int, hosts: int, per_host: int, steps: int, seed: int, leak: float) -> Ints:
+    """The double shard of `pool_loader` of which a share `leak` of the readings is of rows never read before."""
+    read = pool_loader(rows, hosts, per_host, steps, seed, double=True)
+    new = np.random.default_rng([seed, 99]).random(read.shape) < leak
+    read[new] = rows + np.arange(int(new.sum()))
+    return read
+
+
 def strided_loader(hosts: int, per_host: int, rows: int, spans: Sequence[tuple[int, int]], seed: int) -> Ints:
     """MaxText's olmo_grain loader with its stride: a host's sampler holds a contiguous block of the permutation and is
     asked for positions i x hosts + host. `spans`: (first update, last update) of each trainer start; a restart puts the

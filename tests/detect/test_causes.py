@@ -110,7 +110,8 @@ def test_a_drift_upwards_is_not_laid_to_repeats():
 
 
 @pytest.mark.parametrize(
-    ("jump", "own", "state"), [(0.05, 0.0, "cannot tell"), (0.05, 0.05, "no"), (0.0, -0.05, "yes")]
+    ("jump", "own", "state"),
+    [(0.05, 0.0, "cannot tell"), (0.05, -0.01, "cannot tell"), (0.05, 0.05, "no"), (0.0, -0.05, "yes")],
 )
 def test_where_the_reference_itself_moved_no_drift_is_said(jump, own, state):
     view = pair(6, train=step_change(20_000, own))
@@ -220,6 +221,10 @@ def test_prefixes_keep_what_had_happened_by_then():
     ("made", "gap", "weight"),
     [
         (0.020, 0.030, "likely"),  # two thirds of it
+        (0.028, 0.050, "likely"),  # over half of it, and the rest is beyond the tolerance
+        (0.022, 0.050, "possible"),  # under half of it, and the rest is beyond the tolerance
+        (0.006, 0.020, "likely"),  # over a quarter, and the rest is within the tolerance
+        (0.004, 0.018, "possible"),  # under a quarter, with such a rest
         (0.012, 0.026, "likely"),  # less than half, and the rest is within the tolerance
         (0.012, 0.030, "possible"),  # less than half, and the rest is not
         (0.003, 0.016, "possible"),  # a rest within the tolerance, but hardly a part
@@ -246,6 +251,14 @@ def test_the_law_is_not_bent_by_the_first_steps_that_do_not_follow_it(factor):
     found = annealing.explained(law, rate, Series(AT, AT * 1.0, own))
     true = annealed(own)[-1] - annealed(base)[-1]
     assert found.gap == pytest.approx(true, rel=0.25)
+
+
+def test_the_law_speaks_from_a_tenth_of_the_reference_on():
+    rate = Series(AT, AT * 1.0, cosine(STEPS))
+    law = annealing.fit(AT[::20].astype(float), annealed(cosine(STEPS))[::20], rate)
+    tenth = len(AT) // 10
+    own = Series(AT[:tenth], AT[:tenth] * 1.0, 2.0 * cosine(STEPS)[:tenth])
+    assert annealing.explained(law, rate, own) is not None
 
 
 @pytest.mark.parametrize(("new_share", "weight"), [(0.0, "shown"), (0.05, "shown"), (0.06, "likely"), (0.4, "likely")])

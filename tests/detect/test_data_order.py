@@ -156,7 +156,7 @@ def test_a_thinned_reference_cannot_tell_and_says_what_is_missing():
     thin = replace(beside(RUNS[0]), reference={TRAIN: series(STEPS[::10], RUNS[1][::10])})
     judgement = said(thin)
     assert judgement.state == "cannot tell"
-    assert "153 points where the run has 1,52" in judgement.summary
+    assert "151 points where the run has 1,500" in judgement.summary
     assert "single steps are needed" in judgement.summary
 
 

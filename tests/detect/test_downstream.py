@@ -1,6 +1,7 @@
 """Task accuracies: the mean first, each task with multiplicity, and what cannot be told."""
 
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from service.detect.engine import evaluate, verdict
 from service.detect.inputs import RunView, Tolerance
 from service.detect.judgement import Judgement
+from service.detect.rules.downstream import critical_value
 
 from .scenarios import judged, pair, series
 
@@ -79,3 +81,9 @@ def test_checkpoints_at_which_a_task_is_missing_are_left_out():
     cut = replace(view, metrics={**view.metrics, task: series(view.metrics[task].steps, holed)})
     assert said(cut).n == 3
     assert len(said(cut).evidence) == 8
+
+
+@pytest.mark.parametrize("tasks", [1, 8])
+def test_all_checkpoints_and_tasks_together_are_wrongly_outside_once_in_a_hundred_runs(tasks):
+    chances = [2.0 * (1.0 - NormalDist().cdf(critical_value(number, tasks))) for number in range(20_000)]
+    assert (tasks + 1) * sum(chances) == pytest.approx(0.01, rel=0.001)

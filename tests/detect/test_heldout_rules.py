@@ -130,6 +130,12 @@ def test_a_jump_that_train_shares_is_no_changed_evaluation():
     assert found["evaluation_changed"].state == "no"
 
 
+@pytest.mark.parametrize(("share", "state"), [(0.3, "yes"), (0.8, "no")])
+def test_a_jump_of_which_train_makes_less_than_half_is_a_changed_evaluation(share, state):
+    found = said(pair(18, train=step_change(20_000, 0.06 * share), heldout=step_change(20_000, 0.06)))
+    assert found["evaluation_changed"].state == state
+
+
 def test_a_declared_heldout_tolerance_is_used_with_its_source():
     view = pair(17, heldout=step_change(20_000, 0.03))
     wide = replace(view, tolerances={**view.tolerances, HELD: Tolerance(0.1, "three reruns", 3, 0.01)})
@@ -147,6 +153,9 @@ def test_a_gain_shows_in_heldout_before_the_train_gap_leaves_what_healthy_runs_d
     assert (found["improvement"].value, found["improvement"].limit) == (pytest.approx(-0.04, abs=0.005), 0.005)
     alone = said(replace(pair(21, heldout=step_change(0, -0.04)), tolerances=wide))
     assert alone["improvement"].state == "no"
+    # Train below by a third of the held-out gain, but by less than healthy runs of that tolerance wander beside it.
+    unsure = pair(21, train=step_change(0, -0.03), heldout=step_change(0, -0.04))
+    assert said(replace(unsure, tolerances=wide))["improvement"].state == "no"
 
 
 def test_a_gain_from_the_first_steps_on_is_no_memorization():

@@ -85,3 +85,21 @@ def test_what_is_said_of_a_prefix_rests_on_it_alone():
     early = judged(prefix(view, 900), "heldout_text")["heldout_text"]
     assert (early.state, early.n) == ("no", 900 * ROWS)
     assert judged(prefix(view, 1_100), "heldout_text")["heldout_text"].state == "yes"
+
+
+def test_whole_documents_are_said_where_they_make_a_hundredth_of_the_set():
+    few = replace(hits(1, natural), windows=10_000, long_steps=np.array([500, 900]), long_windows=np.array([60, 39]))
+    found = said(c4=few)
+    assert found.state == "no"
+    assert "2 a whole document (0.99% of the set)" in found.summary
+    found = said(c4=replace(few, long_windows=np.array([60, 40])), pile=hits(2, natural))
+    assert (found.state, found.since_step, found.value) == ("yes", (899, 900), 0.01)
+    assert "Whole documents of the held-out set c4 are trained on: 2 training rows hold 1.0% of it" in found.summary
+    assert said(c4=replace(few, windows=0)).state == "no"  # the size of the set is not known
+
+
+def test_whole_documents_are_said_from_the_step_on_that_shows_them():
+    long = replace(hits(1, natural), windows=100, long_steps=np.array([500]), long_windows=np.array([30]))
+    view = replace(pair(1, steps=4_000), heldout_hits={"c4": long})
+    assert judged(prefix(view, 499), "heldout_text")["heldout_text"].state == "no"
+    assert judged(prefix(view, 500), "heldout_text")["heldout_text"].state == "yes"

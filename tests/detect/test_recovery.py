@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.detect.recovery import Checkpoint, Pace, recovery
@@ -50,6 +50,7 @@ def test_a_pace_that_is_not_known_is_not_made_up() -> None:
     assert "does 15 steps again" in found.summary
 
 
+@settings(deadline=None)
 @given(
     steps=st.lists(st.integers(0, 300), max_size=12),
     low=st.integers(0, 200),

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.detect import rows
+from service.detect import rows, sharing
 from service.detect.engine import evaluate
 from service.detect.inputs import DeclaredData, RowReadings, RunView, Segment
 from service.detect.judgement import Judgement
 from service.detect.replay import prefix
 
-from .scenarios import lab, pool_loader, readings, strided_loader
+from .scenarios import lab, leaking_loader, pool_loader, readings, strided_loader
 
 
 def view_of(
@@ -63,6 +63,30 @@ def test_every_host_reading_the_same_rows_is_shown():
     assert said.since_step[1] <= 2
     assert (said.causes[0].name, said.causes[0].weight) == ("every host reads the same rows", "shown")
     assert said.value == pytest.approx(0.75, abs=0.02)
+    assert weights(said)[sharing.NAME] == "possible"
+    assert "host=SHARD" in said.next_checks[0]
+
+
+def test_hosts_that_share_rows_in_groups_are_told_how_to_say_so():
+    order = np.random.default_rng(4).permutation(4000).reshape(250, 4, 4)
+    pairs = readings(np.repeat(order[:, :2], 2, axis=1)[:60])  # hosts 0 and 1, hosts 2 and 3
+    said = repeated(view_of(pairs, data=DeclaredData(4000)))
+    assert (said.causes[0].name, said.causes[0].weight) == (sharing.NAME, "shown")
+    assert "hosts 0, 1; hosts 2, 3" in said.causes[0].because
+    assert weights(said)["every host reads the same rows"] == "ruled out"
+    assert "context parallelism" in said.summary
+    assert "host=SHARD" in said.next_checks[0]
+    declared = replace(pairs, hosts=pairs.hosts // 2)  # what the service makes of it: one reading of each shard
+    once = np.unique(np.column_stack((declared.steps, declared.hosts, declared.hashes.astype(np.int64))), axis=0)
+    rows_once = replace(declared, steps=once[:, 0], hosts=once[:, 1], hashes=once[:, 2].astype(np.uint64))
+    assert repeated(view_of(rows_once, data=DeclaredData(4000))).state == "no"
+
+
+def test_hosts_that_share_some_rows_are_no_groups():
+    order = np.random.default_rng(4).permutation(16_000).reshape(1000, 4, 4)
+    order[:, 1, :2] = order[:, 0, :2]  # half of what host 1 reads
+    said = repeated(view_of(readings(order[:200]), data=DeclaredData(16_000)))
+    assert sharing.NAME not in weights(said)
 
 
 def test_a_replay_after_a_restart_keeps_its_distance():
@@ -99,6 +123,53 @@ def test_planned_passes_are_no_repeats_but_a_third_one_too_early_is():
     assert repeated(view_of(readings(passes), data=DeclaredData(800, 3))).state == "no"
     assert rows.find(view_of(readings(passes), data=DeclaredData(800, 3))).legal == 1600
     assert repeated(view_of(readings(passes), data=DeclaredData(3200, 3))).state == "yes"
+
+
+@pytest.mark.parametrize("data", [None, DeclaredData(4_000), DeclaredData(4_000, 3)], ids=["unknown", "once", "thrice"])
+@pytest.mark.parametrize("leak", [0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5])
+def test_a_double_shard_that_leaks_new_rows_stays_open(leak: float, data: DeclaredData | None):
+    """Each row of the small pool has counted once long before the end; what comes new must not be an all-clear."""
+    view = view_of(readings(leaking_loader(4_000, 4, 4, 1_000, 3, leak)), data=data)
+    for step in (80, 250, 500, 1_000):
+        said = repeated(prefix(view, step))
+        assert said.state == "yes", step
+        assert said.since_step[1] == pytest.approx(63, abs=12)
+    assert said.causes[0].name == "double shard by factor 4"
+    assert weights(said)["sampling with replacement"] == "ruled out"
+
+
+def test_a_pool_that_leaked_and_is_left_for_good_is_an_all_clear():
+    read = leaking_loader(4_000, 4, 4, 500, 4, 0.2)
+    fresh = 100_000 + np.arange(200 * 16).reshape(200, 4, 4)
+    assert repeated(view_of(readings(read))).state == "yes"
+    assert repeated(view_of(readings(np.concatenate([read, fresh])))).state == "no"
+
+
+def test_each_restart_that_reads_from_the_beginning_is_said_at_once():
+    """The second one reads what the first had repeated already, within the window of readings of one count."""
+    rng = np.random.default_rng(11)
+    order = rng.permutation(4_000 * 16).reshape(4_000, 4, 4)
+    view = view_of(readings(np.concatenate([order[:300], order[:900], order[:1500]])), restarts=(300, 1200))
+    states = {step: repeated(prefix(view, step)).state for step in (300, 303, 1200, 1203)}
+    assert states == {300: "no", 303: "yes", 1200: "no", 1203: "yes"}
+
+
+@pytest.mark.parametrize("epochs", [1.0, 2.0, 3.0, 2.5])
+def test_declared_passes_are_legal_and_one_more_is_not(epochs: float):
+    passes = np.concatenate([np.random.default_rng(s).permutation(1600).reshape(200, 4, 2) for s in range(4)])
+    planned = int(np.ceil(epochs)) * 200
+    for steps in (planned // 2, planned):
+        assert repeated(view_of(readings(passes[:steps]), data=DeclaredData(1600, epochs))).state == "no"
+    said = repeated(view_of(readings(passes[: planned + 20]), data=DeclaredData(1600, epochs)))
+    assert (said.state, said.since_step) == ("yes", (planned + 1, planned + 1))
+    assert said.causes[0].name == "a further pass over the data set, beyond the declared ones"
+
+
+def test_the_step_that_completes_the_plan_may_be_filled_up_from_its_beginning():
+    order = np.random.default_rng(1).permutation(1601)
+    filled = np.concatenate([order, order[:31]]).reshape(-1, 4, 8)
+    assert repeated(view_of(readings(filled), data=DeclaredData(1601))).state == "no"
+    assert rows.find(view_of(readings(filled), data=DeclaredData(1601))).repeats == 0
 
 
 def big(rng: np.random.Generator, n: int) -> RowReadings:
@@ -143,7 +214,7 @@ def test_nothing_to_judge():
     assert repeated(view_of(readings(np.arange(16).reshape(2, 4, 2)))).state == "cannot tell"
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_the_order_of_rows_inside_a_step_does_not_matter_to_what_is_said(seed):
     rng = np.random.default_rng(seed)

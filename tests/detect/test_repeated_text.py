@@ -62,6 +62,12 @@ def test_a_corpus_with_more_boilerplate_is_judged_by_its_own(seed: int) -> None:
     assert 0.05 < found.natural < 0.12
 
 
+def test_an_early_share_that_is_no_background_is_not_taken_for_one() -> None:
+    found = repeated_text.find(view_of(fresh(12_000, 1, 0.6, pieces=4_200)))
+    assert found is not None
+    assert (found.natural, found.natural_source) == (0.05, "assumed: boilerplate and quotations in a corpus")
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_replay_in_other_rows_is_named_with_its_restart(seed: int) -> None:
     windows = fresh(3_000, seed, 0.03)

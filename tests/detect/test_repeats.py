@@ -43,10 +43,15 @@ def one_by_one(hashes: list[int], legal: list[bool]) -> list[tuple[int, int, int
     return found
 
 
-@given(st.lists(st.lists(st.integers(0, 60), max_size=120), min_size=1, max_size=8), st.sampled_from([None, 40, 200]))
+@given(
+    st.lists(st.lists(st.integers(0, 60), max_size=120), min_size=1, max_size=8),
+    st.sampled_from([None, 40, 200]), st.sampled_from([1, 3]),
+)  # fmt: skip
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_each_repeat_is_what_a_look_at_all_before_it_gives(parts: list[list[int]], declared: int | None) -> None:
-    data = None if declared is None else DeclaredData(declared)
+def test_each_repeat_is_what_a_look_at_all_before_it_gives(
+    parts: list[list[int]], declared: int | None, passes: int
+) -> None:
+    data = None if declared is None else DeclaredData(declared, passes)
     found, hashes = Repeats(), list[int]()
     for part in parts:
         hashes += part
@@ -55,7 +60,10 @@ def test_each_repeat_is_what_a_look_at_all_before_it_gives(parts: list[list[int]
         readings = RowReadings(at, np.zeros(n, np.int64), np.array(hashes, np.uint64), 1, at, np.ones(n, np.int64))
         found.advance(readings, data)
         ordinals = [hashes[:i].count(value) for i, value in enumerate(hashes)]
-        legal = [declared is not None and i + 1 >= ordinal * declared for i, ordinal in enumerate(ordinals)]
+        legal = [
+            declared is not None and i + 1 >= ordinal * declared and (ordinal < passes or i < passes * declared)
+            for i, ordinal in enumerate(ordinals)
+        ]
         columns = (found.where, found.ordinal, found.previous, found.first, found.counted)
         told = list(zip(*(column.array.tolist() for column in columns), strict=True))
         assert told == one_by_one(hashes, legal)

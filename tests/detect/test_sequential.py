@@ -1,7 +1,7 @@
 """CUSUM episodes."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.detect.sequential import Episode, episodes
@@ -17,6 +17,7 @@ def test_nothing_is_said_about_nothing():
     assert episodes(np.full(50, -1.0), 4.0) == []
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(-5, 5), max_size=80), st.integers(0, 80))
 def test_what_was_said_stays_said(increments, cut):
     whole, part = episodes(np.array(increments, float), 6.0), episodes(np.array(increments[:cut], float), 6.0)

@@ -115,6 +115,12 @@ def test_a_step_that_is_gradual_elsewhere_shared_or_explained_is_no_changed_defi
     assert said(prefix(few, 30_000), "definition_changed").state == "cannot tell"
 
 
+@pytest.mark.parametrize(("share", "state"), [(0.3, "yes"), (0.7, "no")])
+def test_a_step_of_which_heldout_makes_less_than_half_is_a_changed_definition(share, state):
+    view = pair(15, train=step_change(20_000, 0.06), heldout=step_change(20_000, 0.06 * share))
+    assert said(replace(view, segments=RESTARTED), "definition_changed").state == state
+
+
 def speeds(before: float, after: float, seed: int = 1, noise: float = 0.02) -> RunView:
     rng = np.random.default_rng(seed)
     view = replace(pair(14, steps=4_000), segments=[Segment(0, 0.0, 1), Segment(2_000, 1.0, 1)])

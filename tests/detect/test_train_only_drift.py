@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from service.detect.engine import evaluate
+from service.detect.findings import Findings
 from service.detect.inputs import RunView, Segment
 from service.detect.judgement import Judgement
 from service.detect.replay import prefix
@@ -44,6 +45,22 @@ def test_an_improvement_that_heldout_follows_is_not_memorization(share):
     said = train_only(pair(5, train=step_change(20_000, -0.05), heldout=step_change(20_000, -0.05 * share)))
     assert said.state == "no"
     assert "followed" in said.summary
+
+
+def test_the_settled_time_before_the_fall_is_what_both_losses_are_measured_from():
+    """A held-out loss that lay above the reference's all along follows, though it is still not below it."""
+    after = pair(21, train=step_change(20_000, -0.05), heldout=lambda s: np.where(s > 20_000, -0.005, 0.045))
+    assert train_only(after).state == "no"
+
+
+def test_one_block_before_the_fall_is_no_settled_time():
+    """The first block of train lies odd; both losses are as far below the reference as they have been since then."""
+    odd = pair(22, steps=4_000, train=lambda s: np.where(s > 500, -0.2, 0.1), heldout=step_change(0, -0.2), every=100)
+    findings = Findings(odd)
+    assert findings.train is not None
+    assert findings.train.open is not None
+    assert findings.train.open.before == 0
+    assert train_only(odd).state == "no"
 
 
 def test_heldout_alone_and_drift_upwards_are_not_train_only():
@@ -114,3 +131,19 @@ def test_a_lowered_train_loss_on_real_noise_is_named(run, onset, reference):
     assert said.state == "yes"
     assert said.since_step[0] <= onset + 100
     assert onset <= said.since_step[1] <= onset + 250
+
+
+def fine_tuning(seed: int, second: float) -> RunView:
+    """Two passes with one train point an evaluation; the second pass lowers the train loss by `second` nats alone."""
+    rng, at = np.random.default_rng(seed), np.arange(0, 300, 5)
+    both = 0.65 + 1.9 * np.exp(-at / 6.0)
+    train = both - np.where(at > 150, second, 0.0) + white(len(at), 0.03, rng)
+    held = both + 0.03 + 0.0004 * np.clip(at - 150, 0, None) + white(len(at), 0.005, rng)
+    return RunView({TRAIN: series(at, train), HELD: series(at, held)}, {}, {}, [Segment(0, 0.0, 1)], heldout=HELD)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_second_pass_of_a_fine_tuning_with_few_train_points_is_no_memorization_yet(seed: int):
+    view = fine_tuning(seed, 0.15)
+    assert "yes" not in {train_only(prefix(view, step)).state for step in range(60, 300, 15)}
+    assert train_only(fine_tuning(seed, 0.6)).state == "yes"

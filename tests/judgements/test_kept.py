@@ -17,7 +17,7 @@ from service.detect.cache import LevelCache
 from service.detect.engine import evaluate
 from service.detect.inputs import RunView
 from service.detect.judgement import Judgement
-from service.judgements.kept import KeptRuns
+from service.judgements.kept import IN_TURN, KeptRuns
 from service.judgements.view import judged_metrics
 from service.settings import Settings
 from tests.ingest.store_client import Store, create_store, wire
@@ -45,20 +45,38 @@ def test_a_segment_that_ends_is_seen_to_have_ended(store: Store, engine: Engine)
         assert [row.finished_at is None for row in kept.segments(session, run_id)] == [False]
 
 
-def test_the_runs_that_were_judged_longest_ago_are_forgotten_first(store: Store, engine: Engine) -> None:
+def test_what_finds_no_room_pushes_out_none_that_is_judged_in_turn(store: Store, engine: Engine) -> None:
     reference, kept = LevelCache(), KeptRuns(most_bytes=3_000)
     levels: dict[str, LevelCache] = {}
     for name in ("a", "b", "a", "b"):
         segment = store.start(name)
         store.batch(segment, list(range(1, 101)), {"train/ce_loss": [1.0] * 100})
-        with reading(engine) as session:
-            run_id = key_of(engine, store, name)
-            found = kept.series(session, run_id, list)
-            assert found["train/ce_loss"].steps.tolist() == list(range(1, 101))
-        own = kept.levels(run_id, reference)
-        assert own is not levels.get(name)  # both do not fit: it was made anew
+        own = judged_once(engine, store, kept, name, reference)
+        assert (own is levels.get(name)) == (name in levels and name == "a")
         assert own.levels is reference.levels
         levels[name] = own
+    assert [kept.knows(key_of(engine, store, name)) for name in ("a", "b")] == [True, False]
+
+
+def test_a_run_that_is_judged_no_more_makes_room(store: Store, engine: Engine) -> None:
+    reference, kept = LevelCache(), KeptRuns(most_bytes=3_000)
+    for name in ("a", "b"):
+        store.batch(store.start(name), list(range(1, 101)), {"train/ce_loss": [1.0] * 100})
+    judged_once(engine, store, kept, "a", reference)
+    turns = 0
+    while not kept.knows(key_of(engine, store, "b")):
+        judged_once(engine, store, kept, "b", reference)
+        turns += 1
+    assert turns <= 2 * IN_TURN
+    assert not kept.knows(key_of(engine, store, "a"))
+
+
+def judged_once(engine: Engine, store: Store, kept: KeptRuns, name: str, reference: LevelCache) -> LevelCache:
+    run_id = key_of(engine, store, name)
+    with reading(engine) as session:
+        found = kept.series(session, run_id, list)
+        assert found["train/ce_loss"].steps.tolist() == list(range(1, 101))
+    return kept.levels(run_id, reference)
 
 
 def test_a_run_that_was_forgotten_is_judged_the_same(store: Store, engine: Engine) -> None:
@@ -76,7 +94,7 @@ def test_a_run_that_was_forgotten_is_judged_the_same(store: Store, engine: Engin
             known.append(small.knows(run_id))
             said = [judged(engine, run_id, kept, reference) for kept in (small, large, KeptRuns())]
             assert repr(said[0]) == repr(said[1]) == repr(said[2])
-    assert known == [False] * 8  # the other one always takes its place
+    assert known == [False, False] + [True, False] * 3  # both do not fit: the first one stays
 
 
 def judged(engine: Engine, run_id: int, kept: KeptRuns, reference: LevelCache) -> list[Judgement]:

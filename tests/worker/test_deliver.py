@@ -304,6 +304,19 @@ def test_a_process_killed_between_claim_and_send_loses_no_message(
     until(lambda: states(world) == ["delivered"])
 
 
+def test_no_channel_starves_where_others_never_run_dry(world: DeliveryWorld) -> None:
+    channels = {world.channel(f"https://example.com/{number}") for number in range(4)}
+    for _ in range(60):
+        world.alert()
+    served: Counter[int] = Counter()
+    for _ in range(60):  # one sender for all of them
+        with writing(world.engine) as session:
+            [claimed] = outbox.claim(session, time.time(), 60.0, (), 1)
+            outbox.record(session, claimed, Attempt(time.time(), 0.0, Reply(200, {}, b"")))
+        served[claimed.channel_id] += 1
+    assert set(served) == channels
+
+
 def test_a_failure_after_the_claim_lapsed_leaves_the_claim_of_another_process(world: DeliveryWorld) -> None:
     world.channel("https://example.com/")
     world.alert()

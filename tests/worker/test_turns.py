@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from sqlalchemy import Engine, select
 from service.database.engine import reading, writing
 from service.database.models import Fingerprint, Segment
 from service.detect.inputs import RunView
+from service.judgements.repository import JudgementRepository
 from service.series.packing import compress
 from service.worker import judge as judging
 from service.worker.urgency import Urgency
@@ -144,6 +146,51 @@ def test_one_run_that_cannot_be_written_holds_up_no_other(
     monkeypatch.setattr(judging, "record", fail)
     world.judge(Named()).judge_due()
     assert [world.verdict(run) is not None for run in runs] == [True, False, True]
+
+
+class Constant(Named):
+    """Rule a says the same at every step, the others say at which step they say it."""
+
+    def evaluate(self, view: RunView, cache: Any) -> Any:
+        said = super().evaluate(view, cache)
+        return [replace(one, at_step=1, summary="ever the same") if one.rule == "a" else one for one in said]
+
+
+def test_answers_that_stand_are_not_written_again(world: JudgedWorld, one_pace: None) -> None:
+    now, runs = [100.0], [world.run("r0"), world.run("r1")]
+    judge = world.judge(Constant(), clock=lambda: now[0])
+    for at in (100.0, 200.0):
+        now[0] = at
+        for run in runs:
+            world.points(run, [int(at)], [1.0])
+        judge.judge_due()
+    for run in runs:
+        assert {rule: row.decided_at for rule, row in world.judgements(run).items()} == {
+            "a": 100.0,
+            "b": 200.0,
+            "c": 200.0,
+        }
+        verdict = world.verdict(run)
+        assert verdict is not None
+        assert verdict.decided_at == 200.0
+    with reading(world.engine) as session:
+        assert JudgementRepository(session).due() == []
+        done = {run: JudgementRepository(session).work(run) for run in runs}
+    assert all(work is not None and work.done_at == 200.0 for work in done.values())
+
+
+def test_what_another_process_has_said_is_written_over(world: JudgedWorld, one_pace: None) -> None:
+    run = world.run()
+    one, other = world.judge(Constant()), world.judge(Constant({3.0: {"a": "yes"}}))
+    states: list[str] = []
+    for step, judge in enumerate((one, other, one), 1):
+        world.points(run, [step], [3.0])
+        judge.judge_due()
+        states.append(world.judgements(run)["a"].state)
+    assert states == ["no", "yes", "no"]
+    verdict = world.verdict(run)
+    assert verdict is not None
+    assert verdict.state == "consistent"
 
 
 def segment_of(session: Any, run: int) -> int:

@@ -1,10 +1,12 @@
-"""Rule `data_order`: does the run read the reference's batches, step by step? Told from the losses alone."""
+"""Rule `data_order`: does the run read the reference's batches, step by step? Told from the fingerprints of rows where
+both have them, else from the losses."""
 
 from __future__ import annotations
 
 from service.detect import order
 from service.detect.findings import Findings
 from service.detect.judgement import Cause, Evidence, Judgement, State
+from service.detect.rules import expected_rows
 
 RULE = "data_order"
 ORDER = "order"  # name of the evidence whose value is "same", "different" or "departs"
@@ -13,9 +15,11 @@ LIMIT_SOURCE = "equal batches correlate by 0.96 and more, unrelated ones by 0.41
 
 def judge(findings: Findings) -> Judgement:
     """`yes` where the run declared the reference's order and reads another; `no` otherwise, with the order found as
-    evidence (another order is not by itself a fault); `cannot tell` without single steps of the reference."""
+    evidence (another order is not by itself a fault); `cannot tell` without rows or single steps of the reference."""
     view = findings.view
-    found = findings.order
+    found, read = findings.order, findings.same_rows
+    if read is not None and expected_rows.tells(read):
+        return expected_rows.judge(RULE, ORDER, findings, read, _evidence(found)[1:])
     if found.answer == "cannot tell":
         return Judgement(RULE, "cannot tell", findings.at_step, f"Cannot tell: {found.why}.", n=found.pairs,
                          unit="correlation", evidence=_evidence(found))  # fmt: skip

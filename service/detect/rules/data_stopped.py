@@ -30,7 +30,8 @@ def judge(findings: Findings) -> Judgement:
         return Judgement(RULE, "no", findings.at_step, "The trainer has ended as it should.", unit="s")
     silent = heard.now - heard.last
     if silent <= FRESH:
-        summary = f"Data come: the last ones {_long(max(silent, 0.0))} ago."
+        silent = float(round(max(silent, 0.0)))  # an answer that is the same need not be written again
+        summary = f"Data come: the last ones {_long(silent)} ago."
         return Judgement(RULE, "no", findings.at_step, summary, value=silent, unit="s", limit=FRESH,
                          limit_source="so long after data nothing has stopped")  # fmt: skip
     pauses = pauses_of(heard)

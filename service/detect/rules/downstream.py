@@ -158,14 +158,15 @@ def _outside(point: Checkpoint, number: int, tasks: int, tolerance: float, singl
 
     The level is shared out over checkpoints as 6 / (pi² c²), so that it holds for any number of them, and over the
     mean and the tasks alike (Bonferroni)."""
-    z = _critical(number, tasks)
+    z = critical_value(number, tasks)
     mean = [-1] if abs(point.mean) - z * point.mean_se > tolerance else []
     apart: Ints = np.flatnonzero(np.abs(point.difference) - z * point.se > single)
     return mean + [int(i) for i in apart]
 
 
 @lru_cache(maxsize=4096)
-def _critical(number: int, tasks: int) -> float:
+def critical_value(number: int, tasks: int) -> float:
+    """How many standard errors are outside at the checkpoint with this number, counted from 0, of so many tasks."""
     share = LEVEL * 6.0 / (np.pi**2 * (number + 1.0) ** 2) / (tasks + 1)
     return NormalDist().inv_cdf(1.0 - share / 2.0)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from service.detect.causes import ORDER
 from service.detect.drift_causes import of_drift
-from service.detect.findings import Findings, current_gap, drift_now
+from service.detect.findings import Findings, current_gap
 from service.detect.heldout import FLAT_SHARE
 from service.detect.judgement import Cause, Evidence, Judgement
 from service.detect.rules import evaluation_changed, heldout_regression, train_drift
@@ -30,7 +30,7 @@ def judge(findings: Findings) -> Judgement:
         return gained
     if train is None or drift.state == "cannot tell":
         return _answer(findings, "cannot tell", drift.summary)
-    if train.open is None or train.open.side != "below":
+    if not train_drift.sunk(findings):
         return _answer(findings, "no", "Train loss has not sunk below the reference.")
     if held.answer == "flat":
         return _answer(findings, "no", "Train loss sank alone: held-out did not follow.")
@@ -42,16 +42,14 @@ def judge(findings: Findings) -> Judgement:
     if share < FOLLOWS:
         summary = f"Train loss sank; held-out followed by {share:.0%} of it: neither a clear gain nor memorization."
         return _answer(findings, "cannot tell", summary)
-    now = drift_now(train)
-    steps, tokens = train_drift.onset_of(train, train.open)
+    steps = drift.since_step or (0, findings.at_step)
     extra = Evidence("held-out share", share, "", "held-out change over train change; 0.98 to 1.00 in measured gains")
     return Judgement(
         RULE, "yes", findings.at_step,
         f"Train and held-out both sank below {findings.view.reference_name or 'the reference'} (held-out by "
         f"{share:.0%} of the train change) since step {steps[0]:,} to {steps[1]:,}: a gain, and another experiment.",
-        steps, tokens, now[0], (now[1], now[2]), "nats", train.tolerance.value, train.tolerance.source, held.n,
-        [*findings.evidence(), extra], _causes(findings),
-        list(CHECKS),
+        drift.since_step, drift.since_tokens, drift.value, drift.interval, "nats", drift.limit, drift.limit_source,
+        held.n, [*findings.evidence(), extra], _causes(findings), list(CHECKS),
     )  # fmt: skip
 
 

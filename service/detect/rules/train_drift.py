@@ -67,6 +67,15 @@ def paired_moved(findings: Findings) -> Moved | None:
     return None if allowed is not None and abs(paired.level[-1] - paired.open.base) <= allowed else paired.open
 
 
+def sunk(findings: Findings) -> bool:
+    """Whether the drift that is open is one below the reference, by block means or else by pairs."""
+    train = findings.train
+    if train is not None and train.open is not None:
+        return train.open.side == "below"
+    moved = paired_moved(findings)
+    return moved is not None and moved.side == "below"
+
+
 def onset_of(train: TrainGap, episode: DriftEpisode) -> tuple[tuple[int, int], tuple[float, float]]:
     """Onset interval in steps and tokens: from the last block without drift to the first one beyond the limit."""
     blocks, first = train.blocks, episode.first

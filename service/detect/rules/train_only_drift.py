@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from service.compare.gap import generalization_gap_change
 from service.detect import drift_causes
-from service.detect.findings import Findings, current_gap, drift_now, left_own_offset
+from service.detect.findings import Findings, current_gap, left_own_offset
 from service.detect.gaps import TrainGap, shared_heldout
 from service.detect.heldout import HeldoutFinding
 from service.detect.judgement import Evidence, Judgement, State
@@ -24,7 +24,7 @@ def judge(findings: Findings) -> Judgement:
     drift = train_drift.judge(findings)
     if drift.state == "cannot tell":
         return _answer(findings, "cannot tell", f"Cannot tell: {_lower(drift.summary)}", held)
-    if train.open is None or train.open.side != "below":
+    if not train_drift.sunk(findings):
         return _answer(findings, "no", "Train loss has not sunk below the reference.", held)
     if held.answer == "follows":
         return _answer(findings, "no", f"Train loss sank, and held-out followed: {held.why}.", held)
@@ -32,21 +32,26 @@ def judge(findings: Findings) -> Judgement:
         return _answer(
             findings, "cannot tell", f"Train loss sank; cannot tell yet whether held-out follows: {held.why}.", held
         )
-    return _memorizing(findings, train, held)
+    return _memorizing(findings, train, drift, held)
 
 
-def _memorizing(findings: Findings, train: TrainGap, held: HeldoutFinding) -> Judgement:
-    episode, now = train.open, drift_now(train)
-    assert episode is not None
+def _memorizing(findings: Findings, train: TrainGap, drift: Judgement, held: HeldoutFinding) -> Judgement:
     assert held.heldout is not None
     assert held.train is not None
-    steps, tokens = train_drift.onset_of(train, episode)
+    assert drift.value is not None
+    steps, tokens, value, interval = drift.since_step, drift.since_tokens, drift.value, drift.interval
+    if held.onset is not None:  # pairs date it better, and measure the fall since then
+        steps, tokens = held.onset, (findings.tokens_at(held.onset[0]), findings.tokens_at(held.onset[1]))
+        value, interval = held.train.value, held.train.interval
+    assert steps is not None
     total = generalization_gap_change(held.train, held.heldout)
     where = findings.view.reference_name or "the reference"
-    where = f"its own early offset from {where}" if left_own_offset(train) else where
+    if held.onset is None and left_own_offset(train):
+        where = f"its own early offset from {where}"
+    sank = f"sank by {abs(value):.3f} nats against" if held.onset is not None else f"sank {abs(value):.3f} nats below"
     summary = (
-        f"Train loss sank {abs(now[0]):.3f} nats below {where} since step "
-        f"{steps[0]:,} to {steps[1]:,}, while {held.metric} changed by {held.heldout.value:+.3f}: the model memorizes."
+        f"Train loss {sank} {where} since step {steps[0]:,} to {steps[1]:,}, while {held.metric} changed by "
+        f"{held.heldout.value:+.3f}: the model memorizes."
     )
     low, high = total.interval
     extra = Evidence(
@@ -54,8 +59,8 @@ def _memorizing(findings: Findings, train: TrainGap, held: HeldoutFinding) -> Ju
         "train gap change minus held-out gap change; about 0 for a real gain, below 0 for memorization",
     )  # fmt: skip
     return Judgement(
-        RULE, "yes", findings.at_step, summary, steps, tokens, now[0], (now[1], now[2]), "nats",
-        train.tolerance.value, train.tolerance.source, held.n, [*findings.evidence(), extra],
+        RULE, "yes", findings.at_step, summary, steps, tokens, value, interval, "nats",
+        drift.limit, drift.limit_source, held.n, [*findings.evidence(), extra],
         drift_causes.of_drift(findings, "below", "alone"), drift_causes.next_checks(findings),
     )  # fmt: skip
 

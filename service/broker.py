@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import threading
+import time
+from collections import deque
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 QUEUE_LENGTH = 1000
+KEPT = 1000  # notices for listeners that come back
+MISSED = "missed"  # to one listener: more has changed than it can still be told; read everything again
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One change. `number` grows by one each time; `kind` is points, settings, verdict, alert, run or
-    delivery."""
+    """One change. `number` grows by one each time, and from one process to the next; `kind` is points, settings,
+    verdict, alert, run or delivery, or `missed`."""
 
     number: int
     kind: str
@@ -24,36 +27,62 @@ class Notice:
 
 
 class Broker:
-    """Hands every notice to every listener; one that does not keep up loses the oldest ones. Any thread may publish."""
+    """Hands every notice to every listener; one that does not keep up loses the oldest ones, and is told so. Any thread
+    may publish."""
 
     def __init__(self) -> None:
-        self._numbers = itertools.count(1)
+        self._last = time.time_ns() // 1000  # microseconds: above every number of the process before
+        self._kept: deque[Notice] = deque(maxlen=KEPT)
         self._lock = threading.Lock()
         self._listeners: list[tuple[asyncio.AbstractEventLoop, asyncio.Queue[Notice]]] = []
+
+    @property
+    def last(self) -> int:
+        """The number of the newest notice."""
+        return self._last
+
+    @property
+    def listeners(self) -> int:
+        """How many listen."""
+        return len(self._listeners)
 
     def publish(self, kind: str, body: dict[str, Any]) -> None:
         """Tell all listeners. Never blocks, never raises."""
         with self._lock:
-            notice = Notice(next(self._numbers), kind, body)
-            listeners = list(self._listeners)
-        for loop, queue in listeners:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(_put, queue, notice)
+            self._last += 1
+            notice = Notice(self._last, kind, body)
+            self._kept.append(notice)
+            for loop, queue in self._listeners:  # handed over in order: the lock is held meanwhile
+                with suppress(RuntimeError):  # its loop has been closed
+                    loop.call_soon_threadsafe(_put, queue, notice)
 
     @contextmanager
-    def listening(self) -> Generator[asyncio.Queue[Notice]]:
-        """A queue of what is published from now on. Use inside a running event loop."""
+    def listening(self, since: int | None = None) -> Generator[asyncio.Queue[Notice]]:
+        """A queue of what is published from now on, or since the notice of that number. Use inside a running event
+        loop."""
         entry = (asyncio.get_running_loop(), asyncio.Queue[Notice](QUEUE_LENGTH))
         with self._lock:
             self._listeners.append(entry)
+            for notice in self._since(since):
+                _put(entry[1], notice)
         try:
             yield entry[1]
         finally:
             with self._lock:
                 self._listeners.remove(entry)
 
+    def _since(self, number: int | None) -> list[Notice]:
+        if number is None or number == self._last:
+            return []
+        oldest = self._kept[0].number if self._kept else self._last + 1
+        if oldest - 1 <= number < self._last:
+            return [notice for notice in self._kept if notice.number > number]
+        return [Notice(self._last, MISSED, {})]
+
 
 def _put(queue: asyncio.Queue[Notice], notice: Notice) -> None:
     if queue.full():
         queue.get_nowait()
+        queue.get_nowait()
+        queue.put_nowait(Notice(notice.number, MISSED, {}))
     queue.put_nowait(notice)

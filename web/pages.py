@@ -272,6 +272,7 @@ def _problem(request: Request, error: ProblemError) -> Response:
 
 def install(app: FastAPI) -> None:
     """Add pages, figures, scripts and styles to the application."""
+    static_files.prepare()
     app.mount(static_files.static_path(), static_files.ImmutableFiles(directory=static_files.STATIC), name="static")
     for router in (
         static_files.router,

@@ -56,7 +56,7 @@ def plotly_file() -> Path:
 
 
 class _Compressed:
-    """The gzipped script, made at the first request and kept (1.5 MB)."""
+    """The gzipped script, made once and kept (1.5 MB)."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -70,6 +70,11 @@ class _Compressed:
 
 
 _compressed = _Compressed()
+
+
+def prepare() -> None:
+    """Compress Plotly's script beside everything else, before the first page asks for it."""
+    threading.Thread(target=_compressed.get, name="compress-plotly", daemon=True).start()
 
 
 @router.get("/plotly/{release}/plotly.min.js")

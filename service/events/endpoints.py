@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from service.broker import Notice
+from service.broker import MISSED, Notice
 from service.context import ContextDep
 
 RETRY_MILLISECONDS = 2000
+BEAT_SECONDS = 15.0
+LARGEST = 2**63 - 1
 SHUTDOWN = "shutdown"  # published once by the server as it stops: every stream ends
 
 router = APIRouter(tags=["events"])
@@ -23,19 +26,33 @@ async def events(
     context: ContextDep,
     run: Annotated[UUID | None, Query(description="Only what concerns this run.")] = None,
     project: Annotated[str | None, Query(description="Only what concerns this project.")] = None,
+    since: Annotated[
+        int | None, Query(ge=0, le=LARGEST, description="Also what came after the event of this `id`.")
+    ] = None,
+    last_event_id: Annotated[
+        str | None, Header(alias="Last-Event-ID", description="As `since`; browsers send it as they reconnect.")
+    ] = None,
 ) -> AsyncIterator[ServerSentEvent]:
-    """A stream of changes from now on: points, settings, verdict, alert, run, delivery, each with its number as `id`.
+    """A stream of changes: points, settings, verdict, alert, run, delivery, each with its number as `id`.
 
-    Events say what to read again, not the numbers themselves; nothing is replayed after a reconnect, so a client that
-    was away reads again what it shows. A comment is sent every 15 seconds where nothing happens.
+    Events say what to read again, not the numbers themselves. After a reconnect the newest thousand are told again
+    from `Last-Event-ID` (or `since`) on; where that is too long ago, one event `missed` says to read everything again.
+    An event `beat` every 15 seconds in which nothing happens shows that the stream is alive.
     """
-    with context.broker.listening() as queue:
+    number = since
+    if last_event_id is not None:  # newer than the address, which stays the same over all reconnections
+        number = int(last_event_id) if last_event_id.isascii() and last_event_id.isdigit() else 0
+    with context.broker.listening(number) as queue:
         yield ServerSentEvent(comment="listening", retry=RETRY_MILLISECONDS)
         while True:
-            notice = await queue.get()
+            try:
+                notice = await asyncio.wait_for(queue.get(), BEAT_SECONDS)
+            except TimeoutError:
+                yield ServerSentEvent(event="beat", data={})
+                continue
             if notice.kind == SHUTDOWN:
                 return
-            if concerns(notice, run, project):
+            if notice.kind == MISSED or concerns(notice, run, project):
                 yield ServerSentEvent(id=str(notice.number), event=notice.kind, data=notice.body)
 
 

@@ -98,6 +98,35 @@ def test_a_stream_of_one_project(service: Service) -> None:
         assert json.loads(next(stream)["data"])["project"] == "q"
 
 
+@pytest.mark.parametrize("how", ["header", "address"])
+def test_a_stream_goes_on_where_it_was_lost(service: Service, how: str) -> None:
+    segment = service.start("p", "lost")
+    run = str(run_uuid("p", "lost", "stage1"))
+
+    def listen(last: str | None, wanted: int) -> list[dict[str, str]]:
+        params, headers = {"run": run}, {}
+        if last is not None and how == "header":
+            headers["Last-Event-ID"] = last
+        elif last is not None:
+            params["since"] = last
+        address = f"{service.url}/api/v1/events"
+        with httpx.stream("GET", address, params=params, headers=headers, timeout=30) as answer:
+            stream = events(answer.iter_lines())
+            next(stream)
+            if last is None:
+                service.log(segment, 1)
+            return [next(stream) for _ in range(wanted)]
+
+    (first,) = listen(None, 1)
+    service.log(segment, 2)
+    service.log(segment, 3)
+    heard = listen(first["id"], 2)
+    assert [json.loads(event["data"])["last_step"] for event in heard] == [2, 3]
+    assert [event["event"] for event in listen("7", 1)] == ["missed"]  # of a process long gone
+    if how == "header":
+        assert [event["event"] for event in listen("no number", 1)] == ["missed"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_streams_end_with_the_server(tmp_path: Path, number: signal.Signals) -> None:
     service = Service(tmp_path)

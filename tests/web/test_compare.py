@@ -38,7 +38,7 @@ def test_the_table_reads_all_runs_at_the_same_tokens(pair: tuple[World, str, str
     assert "heldout/c4/ce_loss 2.500 nats 2.400 nats −0.100 nats" in text
     assert "mean of 2 accuracies 0.500 0.600 +0.100" in text
     assert re.search(r"heads\.n 4 8.*lr 0\.1 0\.2", text)
-    assert "1 further entries are the same" in text
+    assert "1 further entry is the same" in text
 
 
 def test_one_run_or_none_says_what_to_do(pair: tuple[World, str, str]) -> None:
@@ -56,7 +56,7 @@ def test_a_run_without_data_or_config_is_shown_empty(pair: tuple[World, str, str
     text = text_of(world.client.get(f"/compare?run={first}&run={second}&run={world.run_id('empty')}").text)
     assert "train/ce_loss 3.850 nats 3.749 nats −0.100 nats –" in text
     assert "lr 0.1 0.2 –" in text
-    assert "1 further entries" in text  # what the run without a config lacks is no difference
+    assert "1 further entry" in text  # what the run without a config lacks is no difference
 
 
 @pytest.mark.parametrize("axis", ["tokens", "steps", "time"])

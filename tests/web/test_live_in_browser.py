@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 from pydantic import SecretStr
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -63,6 +63,33 @@ def until(true: Callable[[], bool], page: Page) -> None:
         page.evaluate("() => new Promise(resolve => requestAnimationFrame(resolve))")
 
 
+class Asked:
+    """What a page has asked for, from now on."""
+
+    def __init__(self, page: Page) -> None:
+        self.urls: list[str] = []
+        self._open: set[Request] = set()
+        self._page = page
+        page.on("request", self._begun)
+        page.on("requestfinished", self._done)
+        page.on("requestfailed", self._done)
+
+    def _begun(self, request: Request) -> None:
+        if request.resource_type in ("document", "fetch"):
+            self.urls.append(request.url)
+            self._open.add(request)
+
+    def _done(self, request: Request) -> None:
+        self._open.discard(request)
+
+    def settle(self) -> None:
+        """Wait until everything is answered, and one more turn through browser and server."""
+        until(lambda: not self._open, self._page)
+        self._page.evaluate("fetch('/healthz').then(answer => answer.text())")
+        until(lambda: not self._open, self._page)
+        self.urls = [url for url in self.urls if not url.endswith("/healthz")]
+
+
 def listeners(server: Server) -> int:
     return server.app.state.context.broker.listeners
 
@@ -99,17 +126,16 @@ def test_eight_tabs_hear_of_everything_over_one_stream(server: Server, context: 
 def test_a_hidden_tab_is_quiet_and_catches_up_when_shown(server: Server, context: BrowserContext) -> None:
     segment, address = started(server, "hidden")
     visit = Visit(context.new_page())
+    asked = Asked(visit.page)
     page = visit.go(address)
     expect(page.locator("#live")).to_have_text("Live", timeout=WAIT)
-    page.wait_for_load_state("networkidle")
-    asked: list[str] = []
     page.evaluate(HIDE, True)
     until(lambda: listeners(server) == 0, page)
-    page.on("request", lambda request: asked.append(request.url))
+    asked.settle()
+    asked.urls.clear()
     server.world.train(segment, 61, 120)
-    page.evaluate("fetch('/healthz')")  # a full turn through browser and server, after the news
-    page.wait_for_load_state("networkidle")
-    assert [url for url in asked if "/healthz" not in url] == []
+    asked.settle()
+    assert asked.urls == []
     page.evaluate(HIDE, False)
     shows(page, 120)
     until(lambda: listeners(server) == 1, page)
@@ -123,11 +149,11 @@ def test_a_hidden_tab_is_quiet_while_another_one_hears(server: Server, context: 
         visit.go(address)
         expect(visit.page.locator("#live")).to_have_text("Live", timeout=WAIT)
     hidden.page.evaluate(HIDE, True)
-    asked: list[str] = []
-    hidden.page.on("request", lambda request: asked.append(request.url))
+    asked = Asked(hidden.page)
     server.world.train(segment, 61, 120)
     shows(shown.page, 120)
-    assert asked == []
+    asked.settle()
+    assert asked.urls == []
     hidden.page.evaluate(HIDE, False)
     shows(hidden.page, 120)  # from the worker's memory: the stream has told it before
     assert listeners(server) == 1
@@ -153,13 +179,12 @@ def test_nothing_is_read_again_when_nothing_has_happened(server: Server, context
     """The page says what it knows of: opening the stream is no news."""
     _, address = started(server, "calm")
     visit = Visit(context.new_page())
-    asked: list[str] = []
-    visit.page.on("request", lambda request: asked.append(request.url))
+    asked = Asked(visit.page)
     page = visit.go(address)
     expect(page.locator("#live")).to_have_text("Live", timeout=WAIT)
-    page.wait_for_load_state("networkidle")
-    assert len([url for url in asked if url == address]) == 1
-    assert len([url for url in asked if "/figures/loss" in url]) == 1
+    asked.settle()
+    assert asked.urls.count(address) == 1
+    assert len([url for url in asked.urls if "/figures/loss" in url]) == 1
 
 
 def test_without_shared_workers_each_page_has_a_stream(server: Server, context: BrowserContext) -> None:
@@ -230,3 +255,17 @@ def test_who_signs_out_in_one_tab_is_told_in_the_others(
         sign_in(first)
         expect(second.locator("#live")).to_have_text("Live", timeout=WAIT)
         assert listeners(server) == 1
+
+
+def test_under_a_sub_path_worker_figures_and_pictures_are_there_too(
+    tmp_path: Path, incident_file: Path, context: BrowserContext
+) -> None:
+    settings = make_settings(tmp_path, incident_file, public_url="http://127.0.0.1/tools/pacenote/")
+    with Server(settings) as server:
+        visit = Visit(context.new_page())
+        page = visit.go(f"{server.url}/tools/pacenote/runs/{server.world.run_id('v7x')}")
+        expect(page.locator("#live")).to_have_text("Live", timeout=WAIT)
+        assert listeners(server) == 1
+        page = visit.go(f"{server.url}/tools/pacenote/")
+        page.wait_for_function("() => [...document.images].every(image => image.complete && image.naturalWidth > 0)")
+        assert not visit.errors

@@ -55,7 +55,7 @@ def test_figures_are_drawn_and_the_alert_is_marked_at_its_onset(server: Server, 
     page = visit.go(address(server))
     assert page.locator(".panel .main-svg").count() >= 13
     for plot in page.locator(".plot").all():
-        assert plot.get_attribute("role") == "img"
+        assert plot.get_attribute("role") == "group"
         assert len(plot.get_attribute("aria-label") or "") > 20
     figure = page.evaluate(FIGURE, "gap")
     marks = {shape["name"]: shape["x0"] for shape in figure["shapes"]}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import service.judgements.gap as read
-from service.judgements.gap import read_gap
 from web import formatting
 from web.content.accuracy import accuracy, tasks
 from web.content.branches import branches, superseded
 from web.content.data import data
+from web.content.gaps import gap_of
 from web.content.panels import Group, Panel, newest
 from web.content.ribbon import segments
 from web.content.scene import TRAIN, Scene, local_level
@@ -52,11 +52,11 @@ def gap(scene: Scene) -> Group:
     """The gap at equal tokens, training loss in blocks and held-out loss beside it."""
     if scene.view is None:
         return Group(note="No gap without a reference: start the hook with reference=… to compare.")
-    train, _ = read_gap(scene.session, scene.run, TRAIN, MAX_POINTS)
+    train = gap_of(scene.session, scene.run, TRAIN, MAX_POINTS)
     if train.tolerance is None:
         return Group(note=f"No gap yet: it needs the run's {TRAIN} at tokens where the reference has it too.")
     metric = next((name for name in heldout_names(scene) if name in scene.view.metrics), None)
-    held = read_gap(scene.session, scene.run, metric, MAX_POINTS)[0] if metric else None
+    held = gap_of(scene.session, scene.run, metric, MAX_POINTS) if metric else None
     figure = gap_figure(
         _placed(scene, train),
         palette=scene.palette,

@@ -6,12 +6,13 @@ import * as address from "./address.js";
 const touch = matchMedia("(pointer: coarse)").matches;
 const CONFIG = { displaylogo: false, responsive: true, displayModeBar: touch ? false : "hover",
   modeBarButtons: [["zoom2d", "pan2d", "resetScale2d"]] };
-const SETTLED = 120;  // ms without a further change of a zoom
+const SETTLED = 40;   // ms without a further change of a zoom
 const NEAR = 300;     // px from the screen: drawn ahead of being scrolled to
 const LANES = 2;      // groups asked for at once: a browser holds six connections, and one is the stream
 const SHARED = "";  // the figures of a run share one horizontal range, kept in the address; other groups have their own
 const plots = new Map();  // plot -> what it shares its range with
 const due = new Set();    // groups whose figures are not the newest
+const shown = new Map();  // group -> what its figures were drawn from
 const zooms = new Map();  // the same -> [low, high] chosen by the reader
 let view = 0;             // counts resets: Plotly keeps a chosen vertical range as long as it stays the same
 let asked = 0;            // counts drawings: an answer that a later one has overtaken is not drawn
@@ -21,14 +22,19 @@ let printing = false;
 let following = false;    // while other figures follow a zoom, their own events are not news
 if (address.zoom()) zooms.set(SHARED, address.zoom());
 
-/** Resolves once Plotly's script, which loads beside everything else, has run. */
-const plotly = new Promise((resolve, reject) => {
-  if (window.Plotly) return resolve();
-  const script = document.getElementById("plotly");
-  script?.addEventListener("load", resolve);
-  script?.addEventListener("error", () => reject(new Error("Plotly's script could not be loaded.")));
-});
-plotly.catch(() => {});  // said where a figure should stand
+let running = null;
+
+/** Plotly's script, run once. It has been loaded ahead, but takes a second to run: the figures are asked for before. */
+function plotly() {
+  running ??= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.addEventListener("load", resolve);
+    script.addEventListener("error", () => { running = null; reject(new Error("Plotly's script could not be loaded.")); });
+    script.src = document.getElementById("plotly").href;
+    document.head.append(script);
+  });
+  return running;
+}
 
 /**
  * Fetch and draw the figures of the page: those on the screen first, then those that were never drawn. The others follow
@@ -70,22 +76,31 @@ function inSight(group) {
 }
 
 async function drawGroup(group, turn) {
-  const query = new URLSearchParams({ x: address.axis(), theme: theme() });
+  const ground = theme();
+  const query = new URLSearchParams({ x: address.axis(), theme: ground });
   if (shares(group)) {
     const zoom = zooms.get(SHARED);
     if (zoom) for (const [name, value] of [["from", zoom[0]], ["to", zoom[1]]]) query.set(name, value);
     for (const [name, value] of Object.entries(address.choices())) query.set(name, value);
   }
-  let answer;
+  let text;
   try {
     const joint = group.dataset.figures.includes("?") ? "&" : "?";
-    answer = await (await get(`${group.dataset.figures}${joint}${query}`, overtaken.signal)).json();
-    await plotly;
+    const answer = get(`${group.dataset.figures}${joint}${query}`, overtaken.signal);
+    await Promise.all([answer, plotly()]);
+    text = await (await answer).text();
   } catch (error) {
     if (turn === asked && !group.querySelector(".panel")) say(group, error.status === 401 ? "Signed out: load the page again." : "Could not load this figure; trying again with the next data.");
     throw error;
   }
   if (turn !== asked) return;
+  const looks = `${view} ${zooms.get(scopeOf(group))} ${group.clientWidth} ${text}`;
+  if (looks === shown.get(group)) {  // nothing about it has changed
+    group.dataset.state = "drawn";
+    return;
+  }
+  shown.delete(group);
+  const answer = JSON.parse(text);
   const wanted = new Set(answer.panels.map((panel) => panel.id));
   for (const old of [...group.children]) if (!wanted.has(old.dataset.panel)) remove(old);
   const known = new Map([...group.children].map((child) => [child.dataset.panel, child]));
@@ -95,11 +110,14 @@ async function drawGroup(group, turn) {
     await drawPanel(group, known.get(panel.id), panel);
   }
   if (answer.note) say(group, answer.note);
+  shown.set(group, looks);
+  group.dataset.drawn = ground;
   group.dataset.state = "drawn";
 }
 
 /** Whether a group shares its horizontal range with the page's other figures. */
 const shares = (group) => group.dataset.zoom !== "own";
+const scopeOf = (group) => shares(group) ? SHARED : group.id;
 
 function say(group, words) {
   const place = group.querySelector(".placeholder") ?? group.appendChild(document.createElement("p"));
@@ -126,7 +144,7 @@ async function drawPanel(group, element, panel) {
   layout.height = parseInt(getComputedStyle(group).getPropertyValue("--height"), 10);
   layout.dragmode = touch ? false : "zoom";
   if (plot.clientWidth < 420) Object.assign(layout.legend, { font: { ...layout.legend.font, size: 10 }, x: -0.18 });
-  const scope = shares(group) ? SHARED : group.id;
+  const scope = scopeOf(group);
   if (zooms.has(scope)) layout.xaxis.range = [...zooms.get(scope)];
   layout.xaxis.uirevision = layout.yaxis.uirevision = `${address.axis()} ${view}`;
   following = true;
@@ -135,6 +153,7 @@ async function drawPanel(group, element, panel) {
   } finally {
     following = false;
   }
+  for (const picture of plot.querySelectorAll(".main-svg")) picture.setAttribute("aria-hidden", "true");  // the words say it
   if (!plots.has(plot)) {
     plots.set(plot, scope);
     plot.on("plotly_relayout", (change) => follow(plot, change));
@@ -146,7 +165,7 @@ function build(id) {
   const figure = document.createElement("figure");
   figure.className = "panel";
   figure.dataset.panel = id;
-  figure.innerHTML = '<figcaption><h2 class="title"></h2><p class="caption"></p></figcaption><div class="plot" role="img"></div>';
+  figure.innerHTML = '<figcaption><h2 class="title"></h2><p class="caption"></p></figcaption><div class="plot" role="group"></div>';
   return figure;
 }
 

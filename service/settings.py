@@ -49,7 +49,7 @@ class Settings(BaseSettings):
         default=300.0, ge=0.0, description="How long data may wait to be judged while /readyz says ready; 0: for ever."
     )
     judging_memory_mib: int = Field(
-        default=512, gt=0, description="What a judging process keeps of runs: about 160 bytes a step and run."
+        default=1024, gt=0, description="What a judging process keeps of runs: about 160 bytes a step and run."
     )
     secret_key: SecretStr | None = Field(
         default=None, description="Base64 of 32 bytes that seals channel addresses and secrets in the database."

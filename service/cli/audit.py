@@ -51,7 +51,7 @@ def audit(
     """
     from trainer_hooks.loader_audit import audit as run
 
-    make_loader = _factory(factory)
+    make_loader = factory_of(factory)
     host_counts, worker_counts = _numbers("--hosts", hosts), _numbers("--workers", workers)
     targets = None if resume_hosts is None else _numbers("--resume-hosts", resume_hosts)
     try:
@@ -87,7 +87,7 @@ def _numbers(option: str, text: str) -> list[int]:
         fail(f"{option} must be whole numbers with commas between, such as 1,4,16; it is {text!r}")
 
 
-def _factory(name: str) -> Callable[..., Any]:
+def factory_of(name: str) -> Callable[..., Any]:
     """The function that `module:function` or `file.py:function` names; modules are also looked for in this folder."""
     where, colon, attribute = name.rpartition(":")
     if not colon or not where or not attribute:
@@ -101,7 +101,7 @@ def _factory(name: str) -> Callable[..., Any]:
         found: Any = importlib.import_module(where if file is None else file.stem)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except Exception as error:  # whatever somebody's module does as it is imported
+    except (Exception, SystemExit) as error:  # whatever somebody's module does as it is imported
         fail(f"Cannot import {name}: {type(error).__name__}: {error}")
     if not callable(found):
         fail(f"{name} is no function, it is {found!r:.60}.")

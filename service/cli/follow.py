@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from uuid import uuid5
 
@@ -66,7 +66,7 @@ def follow(
     chosen = chosen_names(mapping or [])
     service, locked, follower = None, None, None
     try:
-        log, default_name = _source(source, format_name, wandb_url)
+        log, default_name = _source(source, format_name, wandb_url, lasting=not once and until_idle is None)
         name = run or default_name
         folder = state_folder()
         probe = FollowService(url, token, headers, "", folder / "unused", warn)
@@ -104,20 +104,26 @@ def follow(
             locked.close()
 
 
-def _source(source: str, format_name: str | None, wandb_url: str) -> tuple[FollowSource, str]:
-    """The source, and the name of a run that it suggests."""
-    from service.importers import tensorboard
+def _source(source: str, format_name: str | None, wandb_url: str, *, lasting: bool) -> tuple[FollowSource, str]:
+    """The source, and the name of a run that it suggests. `lasting`: it is followed until someone ends it."""
+    from service.importers import tensorboard, wandb_runs
     from service.importers.follow_events import EventsSource
     from service.importers.follow_files import FileSource
     from service.importers.follow_wandb import WandbSource
-    from service.importers.wandb_api import WandbApi
+    from service.importers.remote import is_address, local_path
+    from service.importers.wandb_api import PATIENCE_SECONDS, WandbApi
 
-    if source.startswith("wandb:"):
-        parts = source.removeprefix("wandb:").split("/")
-        if len(parts) != 3 or not all(parts):
-            fail(f"{source!r}: write wandb:ENTITY/PROJECT/RUN, with the run's id.")
-        return WandbSource(WandbApi(parts[0], parts[1], url=wandb_url, say=warn), parts[2]), parts[2]
-    path = Path(source)
+    if is_address(source):
+        found = wandb_runs.parse(source)
+        if found is None or not found.run:
+            fail(f"{source}: write wandb:ENTITY/PROJECT/RUN, with the run's id; nothing else is followed by address.")
+        url = wandb_url if source.startswith("wandb:") else found.url
+        patience = math.inf if lasting else PATIENCE_SECONDS  # a night's outage of W&B's ends nothing
+        api = WandbApi(found.entity, found.project, url=url, patience=patience, say=warn)
+        return WandbSource(api, found.run), found.run
+    path = local_path(source)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        fail(f"{path}: a pipe or a device, which cannot be read again after a restart; write it into a file.")
     if path.is_dir() or "tfevents" in path.name or format_name == tensorboard.NAME:
         if path.is_dir() and not any(path.rglob("*tfevents*")):
             warn(f"{path} holds no event files yet; waiting for them")

@@ -109,11 +109,11 @@ def import_(
 def _found(source: str, format_: str | None) -> Generator[Found]:
     """The logs there are; what comes over the network is kept while it is imported."""
     from service.importers.folders import find
-    from service.importers.remote import find_remote, is_address
+    from service.importers.remote import find_remote, is_address, local_path
     from service.importers.rows import LogError
 
     if not is_address(source):
-        yield find(Path(source), format_)
+        yield find(local_path(source), format_)
         return
     with tempfile.TemporaryDirectory(prefix="pacenote-import-") as folder:
         with _bar_of_network(source) as told:
@@ -229,7 +229,7 @@ def _store(
     reports: list[Report] = []
     for preview in previews:
         with database_trouble(settings.database_url), _bar("storing", preview.group) as progress:
-            report = store(engine, preview, options, len(previews), progress)
+            report = store(engine, preview, options, len(previews), progress, warn)
         print_report(report)
         reports.append(report)
     return reports

@@ -23,6 +23,7 @@ from service.cli import (
     reference,
     reference_build,
     reference_pull,
+    reference_rows,
     replay,
     report,
     rule,
@@ -83,6 +84,7 @@ _references.command("list", epilog=reference.EXAMPLE_LIST)(reference.show_list)
 _references.command("show", epilog=reference.EXAMPLE_SHOW)(reference.show)
 _references.command("pull", epilog=reference_pull.EXAMPLE)(reference_pull.pull)
 _references.command("build", epilog=reference_build.EXAMPLE_BUILD)(reference_build.build)
+_references.command("rows", epilog=reference_rows.EXAMPLE)(reference_rows.rows)
 _references.command("export", epilog=reference_build.EXAMPLE_EXPORT)(reference_build.export)
 _references.command("install", epilog=reference_build.EXAMPLE_INSTALL)(reference_build.install)
 

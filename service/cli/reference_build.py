@@ -51,6 +51,10 @@ def build(
     ] = None,
     task: Annotated[list[str] | None, typer.Option(help="KEY=ITEMS: a task whose accuracy is followed.")] = None,
     primary: Annotated[str | None, typer.Option(help="The held-out set that counts first.")] = None,
+    rows: Annotated[
+        list[Path] | None, typer.Option(help="A rows.bin: which rows are read at which step. One per stage.")
+    ] = None,
+    order: Annotated[Path | None, typer.Option(help="An order.json: how the data order is computed.")] = None,
     title: Annotated[str | None, typer.Option(help="By default the name.")] = None,
     version: Annotated[str, typer.Option(help="A version is never edited.")] = "1",
     source: Annotated[str, typer.Option(help="Address of the numbers.")] = "",
@@ -63,8 +67,9 @@ def build(
     from pydantic import ValidationError
 
     from service.importers.rows import LogError
-    from service.references.building import NOT_STATED, About, StageWish
+    from service.references.building import NOT_STATED, About, StageWish, add_order
     from service.references.building import build as write_bundle
+    from service.references.series_file import BundleError
     from service.references.writing import write_archive
 
     engine = open_database(read_settings(database_url=database_url).database_url)
@@ -85,12 +90,13 @@ def build(
         folder = Path(work) / "bundle"
         try:
             write_bundle(folder, about, wishes, chosen_names(mapping or []), engine, warn)
+            add_order(folder, rows or [], order)
             if out is not None:
                 typer.echo(f"The bundle is {write_archive(folder, out)}")
         except ValidationError as error:
             first = error.errors()[0]
             fail(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
-        except (LogError, OSError) as error:
+        except (LogError, BundleError, OSError) as error:
             fail(str(error))
         if install:
             install_bundle(folder, database_url)

@@ -26,7 +26,7 @@ def data_audit(run: Run, launches: Sequence[Segment], rules: Mapping[str, Judged
         repeats=repeats, sample=sample, rows_read=read, distinct_rows=distinct,
         declared_rows=None if declared is None else declared.rows,
         declared_epochs=None if declared is None else declared.epochs, coverage=coverage,
-        answers=[rules[name] for name in RULES if name in rules], blind=_blind(sample),
+        answers=[rules[name] for name in RULES if name in rules], blind=_blind(sample, rules.get("heldout_text")),
     )  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def _number(judged: Judged | None, name: str) -> float | None:
     return None
 
 
-def _blind(sample: int | None) -> list[str]:
+def _blind(sample: int | None, heldout: Judged | None) -> list[str]:
     """What a reader must not take from the numbers above."""
     if sample is None:
         return ["No row fingerprints were sent: nothing is known of repeated rows, and nothing is said to be fine."]
@@ -49,8 +49,13 @@ def _blind(sample: int | None) -> list[str]:
     )
     return [
         few,
-        "A row is known again only if all its tokens are equal: the same text, packed or tokenized in another way, is "
-        "another row.",
+        "A row is known again only if all its tokens are equal. Text that was packed into other rows is known by "
+        "windows of 32 tokens, about as many as rows; text that was tokenized in another way, or changed in every 32 "
+        "tokens, is not.",
         "Only steps and hosts that sent fingerprints are covered, and only while they were sent.",
-        "Fingerprints say which rows were read, not what stands in them: quality, mix and contamination are not seen.",
+        "Held-out text in training rows is looked for by 1 window of 32 tokens in 64: of a passage of 70 tokens "
+        "nothing shows in 54 of 100 cases, of 236 tokens in 4."
+        if heldout is not None and heldout.value is not None
+        else "No held-out set was looked for in the training rows: contamination is not seen.",
+        "Fingerprints say which rows were read, not what stands in them: quality and mix are not seen.",
     ]

@@ -44,7 +44,7 @@ class RunPart(msgspec.Struct, frozen=True):
 
 
 class ReferencePart(msgspec.Struct, frozen=True):
-    """What the run is compared with. `digest` is the SHA-256 of the bundle's files; `siblings` healthy reruns of it
+    """What the run is compared with. `digest` is the SHA-256 of what the bundle says; `siblings` healthy reruns of it
     that noise and tolerances may rest on."""
 
     slug: str

@@ -12,7 +12,6 @@ from sqlalchemy.orm import Session
 from service.database.models import (
     Alert,
     Event,
-    Fingerprint,
     ItemResult,
     Project,
     Run,
@@ -146,23 +145,6 @@ class RunRepository:
             .order_by(ItemResult.task, ItemResult.step, ItemResult.id)
         )
         return [item for item in self.session.scalars(found) if item.step <= limits[item.segment_id]]
-
-    def beside_series(self, run_ids: Sequence[int]) -> tuple[int, ...]:
-        """Numbers of which one changes when events, per-item results or hits on held-out text of these runs come."""
-        tables = (
-            (Event.id, Event.run_id.in_(run_ids)),
-            (ItemResult.id, ItemResult.run_id.in_(run_ids)),
-            (Fingerprint.id, and_(Fingerprint.run_id.in_(run_ids), Fingerprint.kind == "heldout_hits")),
-        )
-        columns = [
-            part
-            for key, mine in tables
-            for part in (
-                select(func.count(key)).where(mine).scalar_subquery(),
-                select(func.coalesce(func.max(key), 0)).where(mine).scalar_subquery(),
-            )
-        ]
-        return tuple(int(number) for number in self.session.execute(select(*columns)).one())
 
     def newest_events(self, run_id: int, limit: int) -> list[Event]:
         """The last few of what the trainer said beside numbers, the newest first."""

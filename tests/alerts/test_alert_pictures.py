@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from alert_message import message
 from alert_world import client_on
 from cryptography.fernet import Fernet
 from delivery_world import DeliveryWorld
 from PIL import Image
 from sqlalchemy import Engine
-from test_channel_payloads import message
 
 from service.alerts.pictures import Pictures, picture_of
 from service.alerts.plot import BAND, LINE, Curve, draw

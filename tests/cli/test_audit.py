@@ -26,6 +26,8 @@ def unsharded():
     return [{"id": np.arange(4) + i, "noise": np.random.rand(4)} for i in range(0, SIZE, 4)]
 def broken(process_index):
     raise RuntimeError("no data here")
+def ends():
+    raise SystemExit(0)
 constant = 3
 """
 
@@ -83,3 +85,15 @@ def test_what_cannot_be_audited_is_one_line(loaders: str, in_process: None) -> N
     done = CliRunner().invoke(app, ["audit", f"{loaders}:broken", "--hosts", "2"])
     assert done.exit_code == 1
     assert "the loader fails\n  host 0 of 1: RuntimeError: no data here\n" in done.stdout
+
+
+def test_a_script_or_a_loader_that_ends_the_process_is_not_taken_for_good(
+    loaders: str, in_process: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_script.py").write_text("def main(): return []\nraise SystemExit(0)\n")
+    done = CliRunner().invoke(app, ["audit", f"{tmp_path}/my_script.py:main"])
+    assert done.exit_code == 2
+    assert "Cannot import" in done.stderr
+    done = CliRunner().invoke(app, ["audit", f"{loaders}:ends", "--hosts", "2"])
+    assert done.exit_code == 1
+    assert "the loader fails\n  host 0 of 1: SystemExit: 0\n" in done.stdout

@@ -141,6 +141,9 @@ def test_only_one_process_follows_a_run(service: Serving, tmp_path: Path) -> Non
     ("arguments", "message"),
     [
         (["wandb:lab/small", "--reference", "olmo3-7b"], "write wandb:ENTITY/PROJECT/RUN"),
+        (["https://wandb.ai/lab/small", "--reference", "olmo3-7b"], "write wandb:ENTITY/PROJECT/RUN"),
+        (["", "--reference", "olmo3-7b"], "the argument is empty"),
+        (["/dev/zero", "--reference", "olmo3-7b"], "a pipe or a device"),
         (["none/here.log", "--reference", "olmo3-7b"], "there is no folder"),
         (["{log}", "--reference", "nothing"], "There is no reference nothing"),
         (["{log}", "--reference", "olmo3-7b", "--stage", "x"], "has no stage x"),

@@ -110,6 +110,8 @@ def test_what_is_named_goes_before_what_is_found(url: str) -> None:
     ("arguments", "message"),
     [
         (["none.csv"], "none.csv: cannot be read"),
+        ([""], "the argument is empty"),
+        (["s3://bucket/log.csv"], "not read over s3://; copy it to this machine first"),
         ([str(GOLDEN / "SOURCE.md")], "no known format"),
         ([str(GOLDEN / "events.out.tfevents.pointer")], "Git LFS pointer"),
         ([str(GOLDEN / "llmc_main.log"), "--format", "csv"], "there is no format 'csv'; there are tensorboard"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -99,14 +101,8 @@ async def change_project_rule(request: Request, context: ContextDep, slug: str, 
     form = await guard.form_of(request)
 
     def act() -> Response:
-        rule = form.get("rule", "")
-        if action == "save":
-            set_project_rule(context, slug, rule, _setting(form))
-        elif action == "reset":
-            reset_project_rule(context, slug, rule, _by(form), form.get("reason", "").strip())
-        else:
-            raise NotFoundError(f"A project's rule has no action {action!r}.")
-        return RedirectResponse(f"{base_of(request)}/settings/projects/{slug}", 303)
+        _change(form, action, partial(set_project_rule, context, slug), partial(reset_project_rule, context, slug))
+        return RedirectResponse(f"{base_of(request)}/settings/projects/{quote(slug, safe='')}", 303)
 
     return await _doing(request, act)
 
@@ -117,18 +113,22 @@ async def change_run_rule(request: Request, context: ContextDep, uuid: UUID, act
     form = await guard.form_of(request)
 
     def act() -> Response:
-        rule = form.get("rule", "")
         if action == "try":
             return render(request, "rules.html", page=run_settings(context, uuid), tried=_try(context, uuid, form))
-        if action == "save":
-            set_run_rule(context, uuid, rule, _setting(form))
-        elif action == "reset":
-            reset_run_rule(context, uuid, rule, _by(form), form.get("reason", "").strip())
-        else:
-            raise NotFoundError(f"A run's rule has no action {action!r}.")
+        _change(form, action, partial(set_run_rule, context, uuid), partial(reset_run_rule, context, uuid))
         return RedirectResponse(f"{base_of(request)}/settings/runs/{uuid}", 303)
 
     return await _doing(request, act)
+
+
+def _change(form: Form, action: str, save: Callable[..., object], reset: Callable[..., object]) -> None:
+    rule = form.get("rule", "")
+    if action == "save":
+        save(rule, _setting(form))
+    elif action == "reset":
+        reset(rule, _by(form), form.get("reason", "").strip())
+    else:
+        raise NotFoundError(f"A rule has no action {action!r}.")
 
 
 def _setting(form: Form) -> NewSetting:

@@ -48,7 +48,9 @@ def open_engine(url: str) -> Engine:
     backend = parsed.get_backend_name()
     if backend in ("postgresql", "postgres"):
         url_psycopg = parsed.set(drivername="postgresql+psycopg")
-        return create_engine(url_psycopg, pool_size=8, max_overflow=16, pool_pre_ping=True)
+        engine = create_engine(url_psycopg, pool_size=8, max_overflow=16, pool_pre_ping=True)
+        event.listen(engine, "connect", _prepare_postgresql)
+        return engine
     if backend != "sqlite":
         raise DatabaseUrlError(f"{backend} is not supported. {USE}")
     if parsed.query:
@@ -90,6 +92,12 @@ def _probe(path: Path) -> None:
             raise
     finally:
         connection.close()
+
+
+def _prepare_postgresql(connection: Any, _record: Any) -> None:
+    """Queries about many runs look dear to the planner, and are over before their code would be compiled."""
+    connection.execute("SET jit = off")
+    connection.commit()
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:

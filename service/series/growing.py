@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 
 from service.compare.growing import Growing, T, same_bits
 from service.database.models import Chunk, Journal, Metric, Run
+from service.series.given import latest, tokens_differ
 from service.series.journal import TIME, TOKENS, Lane, decode
 from service.series.lineage import Lineage
 from service.series.live import NO_LIMIT, GivenTokens, SegmentInfo, TokenAxis
@@ -308,7 +309,7 @@ def _append(
         if given_too and metric == TOKENS and segment in kept.lanes
     }
     for segment, points in given.items():
-        before, now = kept.given[segment], _latest(*points)
+        before, now = kept.given[segment], latest(*points)
         steps, tokens = (
             before.steps.grown(len(before.steps), now.steps),
             before.tokens.grown(len(before.tokens), now.tokens),
@@ -346,7 +347,7 @@ def _read_from(session: Session, run_id: int, kept: _Kept, first: dict[str, int]
     repository = SeriesRepository(session)
     axis = repository.axis(run_id)
     if tokens:
-        differ = _tokens_differ(kept.axis, axis)
+        differ = tokens_differ(kept.axis, axis)
         first = {name: min(step, differ) for name, step in first.items()}
         kept.axis = axis
         kept.given = {s: _Places(Growing(given.steps), Growing(given.tokens)) for s, given in axis.given.items()}
@@ -362,27 +363,6 @@ def _read_from(session: Session, run_id: int, kept: _Kept, first: dict[str, int]
             keep = 0 if column is None else int(np.searchsorted(column.places.steps.array, step))
             tails[name] = (keep, (read.steps, read.tokens, read.values))
     _join(kept, tails)
-
-
-def _tokens_differ(old: TokenAxis, new: TokenAxis) -> int:
-    """The first step whose tokens may differ between two axes of the same segments."""
-    first = BEYOND
-    for segment in old.given.keys() | new.given.keys():
-        before, now = old.given.get(segment), new.given.get(segment)
-        if before is None or now is None:
-            return 0
-        same = min(same_bits(before.steps, now.steps), same_bits(before.tokens, now.tokens))
-        if same < max(len(before.steps), len(now.steps)):  # between two given points tokens may be interpolated
-            first = min(first, int(now.steps[same - 1]) + 1 if same else 0)
-    return first
-
-
-def _latest(steps: Ints, tokens: Floats) -> GivenTokens:
-    """Of what was given several times for one step, the latest."""
-    order = np.argsort(steps, kind="stable")
-    steps, tokens = steps[order], tokens[order]
-    last = np.append(steps[1:] != steps[:-1], True)
-    return GivenTokens(steps[last], tokens[last])
 
 
 def _join(kept: _Kept, tails: Mapping[str, tuple[int, Parts]]) -> None:

@@ -162,5 +162,9 @@ def test_a_process_that_ends_without_finish_leaves_its_last_words(
 
 
 def test_ctrl_c_ends_a_watch_in_this_process(address: str, service: HookService) -> None:
-    report = watch(service.url, address, pause=lambda seconds: os.kill(os.getpid(), signal.SIGINT))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it starts with &
+    try:
+        report = watch(service.url, address, pause=lambda seconds: os.kill(os.getpid(), signal.SIGINT))
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (report.sent, report.trouble) == (0, "")

@@ -17,7 +17,7 @@ def test_list_shows_verdict_progress_and_age(incident: World) -> None:
     assert f"/runs/{incident.run_id('v7x')}" in page
     assert "Diverged" in text  # held-out rises too
     assert "410k tokens · step 400 · 100.0\u202f%" in text
-    assert re.search(r"1 open .*\d\u202fs ago|1 open .*now", text)
+    assert re.search(r"1 open .*(\d\u202f(s|min) ago|now)", text)
     assert "no data yet" in text
     assert "never" in text
 

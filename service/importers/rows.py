@@ -20,7 +20,11 @@ _FORTRAN = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))[dD]([+-]?\d+)")
 
 
 class LogError(ValueError):
-    """A log cannot be imported; the message is one line: what, where, and what to do."""
+    """A log cannot be imported; the message is one line: what, where, and what to do. What other libraries say in it
+    may have several."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(line.strip() for line in message.splitlines() if line.strip()))
 
 
 class Row(NamedTuple):

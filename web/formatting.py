@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from service.reports import words
 from service.runs.fields import utc_time
 
 MINUS = "\u2212"
@@ -105,15 +106,7 @@ def in_unit(value: Any, unit: str, interval: Sequence[Any] | None = None, *, sig
 
 def tokens(value: Any) -> str:
     """1.23T, 45.6B, 789M, 12.3k: three significant digits."""
-    real = as_float(value)
-    if real is None or not math.isfinite(real):
-        return NOTHING
-    for scale, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if abs(real) >= 0.9995 * scale:
-            scaled = real / scale
-            digits = 2 if abs(scaled) < 9.995 else 1 if abs(scaled) < 99.95 else 0
-            return f"{scaled:.{digits}f}{suffix}".replace("-", MINUS)
-    return f"{real:.0f}".replace("-", MINUS)
+    return words.tokens(as_float(value))
 
 
 def step(value: Any) -> str:

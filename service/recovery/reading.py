@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from service.database.models import Event, Run, RunState, Segment
 from service.detect.onset import joint_onset
 from service.detect.recovery import Checkpoint, Pace, Recovery, recovery
+from service.hardware.throughput import RATE
 from service.judgements.repository import JudgementRepository
 from service.recovery.schemas import ForkAnswer, RecoveryAnswer, recovery_answer
 from service.runs.repository import RunRepository
@@ -21,7 +22,6 @@ from service.series.repository import SeriesRepository
 
 TRAIN = "train/ce_loss"
 TIME = "axis/time"
-RATE = "throughput/tokens_per_second_per_device"
 NEWEST = 1_000  # steps that the pace is measured on
 GOOD = ("matching", "consistent")
 BEGINNINGS = {"curve_and_data", "stability"}  # families whose onset is one of wrong weights

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from delivery_world import DeliveryWorld
+from event_stream import events
 from http_receiver import WAIT
 from sqlalchemy import Engine
 
@@ -53,17 +54,6 @@ def served(database_url: str, world: DeliveryWorld) -> Iterator[Served]:
     service = Served(database_url)
     yield service
     service.close()
-
-
-def events(lines: Iterator[str]) -> Iterator[dict[str, str]]:
-    current: dict[str, str] = {}
-    for line in lines:
-        if line:
-            name, _, value = line.partition(":")
-            current[name] = value.strip()
-        elif current:
-            yield current
-            current = {}
 
 
 def comment(engine: Engine, alert_id: int, words: str) -> None:

@@ -88,9 +88,9 @@ def test_discord_gets_it_inside_the_message() -> None:
     sender = sent("discord", Drawn())
     head = f"content-type: {sender.headers['content-type']}\r\n\r\n".encode()
     words, picture = BytesParser().parsebytes(head + sender.body).get_payload()
-    assert picture.get_filename() == "gap.png"  # type: ignore[union-attr]
-    assert picture.get_payload(decode=True).startswith(PNG)  # type: ignore[union-attr]
-    [embed] = json.loads(words.get_payload())["embeds"]  # type: ignore[union-attr]
+    assert picture.get_filename() == "gap.png"
+    assert picture.get_payload(decode=True).startswith(PNG)
+    [embed] = json.loads(words.get_payload())["embeds"]
     assert embed["image"] == {"url": "attachment://gap.png"}
     plain = Outgoing("https://example.com/", message("firing"), "id", 0.0)
     assert json.loads(Discord().write(plain).body) == Discord().payload(message("firing"))
@@ -115,7 +115,7 @@ def test_an_address_is_good_until_it_expires_and_for_no_other_alert(
     assert picture_of(engine, world.alert()) is None, "the run has no points yet"
     monkeypatch.setattr("service.alerts.pictures.picture_of", lambda *_args: draw(curve([0.0, 0.1])))
     with client_on(database_url) as client:
-        context: Any = client.app.state.context  # type: ignore[attr-defined]
+        context: Any = client.app.state.context
         from service.channels.vault import vault_of
 
         pictures = Pictures(engine, lambda: vault_of(context.settings), "http://test", links=True)

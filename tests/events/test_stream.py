@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from event_stream import events
 
 from service.ingest.segments import run_uuid
 
@@ -55,18 +56,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     service.http.close()
     service.process.kill()
     service.process.wait(30)
-
-
-def events(lines: Iterator[str]) -> Iterator[dict[str, str]]:
-    """Whole events of a stream, as field -> text; comments are field ""."""
-    current: dict[str, str] = {}
-    for line in lines:
-        if line:
-            name, _, value = line.partition(":")
-            current[name] = value.strip()
-        elif current:
-            yield current
-            current = {}
 
 
 def test_a_stream_of_one_run(service: Service) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import olmo3_config
 import pytest
 
 from service.hardware.flops import NotCountedError, Shape, exact
@@ -14,18 +15,9 @@ OLMO3_7B = Shape(4096, 11008, 32, 32, 32, 128, 100_278, 3, 8192, WINDOWS)
 
 MAXTEXT: dict[str, Any] = {
     "model_name": "olmo3-7b",
+    **olmo3_config.OLMO3_7B,
     "decoder_block": "DecoderBlockType.OLMO3",
     "base_emb_dim": 4096,
-    "emb_dim": 4096,
-    "mlp_dim": 11008,
-    "mlp_activations": ["silu", "linear"],
-    "num_decoder_layers": 32,
-    "num_query_heads": 32,
-    "num_kv_heads": 32,
-    "head_dim": 128,
-    "vocab_size": 100_278,
-    "max_target_length": 8192,
-    "sliding_window_size": 4096,
     "attention_type": "global",
     "num_experts": 1,
     "mtp_num_layers": 0,

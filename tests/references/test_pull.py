@@ -193,7 +193,7 @@ def test_when_one_is_told_to_wait_all_do(server: WandbServer) -> None:
     with WandbApi("lab", "small", url=server.url, key="") as api:
         waits: list[float] = []
         found = side_by_side(lambda first: api.history("aaaa", first, first + 500), [0, 500, 1000], api.stop, 1)
-        api._pause = waits.append  # type: ignore[method-assign]
+        api._pause = waits.append
         assert sum(len(page.rows) for _, page in found) == 1499
     assert [wait > 4.5 for wait in waits if wait > 0].count(True) >= 2
 

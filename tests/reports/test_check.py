@@ -42,7 +42,7 @@ def known(**more: object) -> Known:
         mean=compared("downstream/mean/accuracy", 0.001, 0.002),
         tasks=[compared(f"downstream/{k}/accuracy", 0.001, 0.01) for k in range(8)],
     )
-    return replace(Known(1000, found, VERDICT, REPEATS), **more)  # type: ignore[arg-type]
+    return replace(Known(1000, found, VERDICT, REPEATS), **more)
 
 
 def only(outcomes: list[Outcome]) -> Outcome:
@@ -116,7 +116,7 @@ def test_nothing_to_compare_cannot_be_told() -> None:
 def test_a_verdict(state: str | None, current: bool, least: str, answer: str) -> None:
 
     verdict = msgspec.structs.replace(VERDICT, state=state, current=current, note="" if current else "New data.")
-    assert only(check(known(verdict=verdict), Limits(verdict=least))).answer == answer  # type: ignore[arg-type]
+    assert only(check(known(verdict=verdict), Limits(verdict=least))).answer == answer
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ HOSTILE = "100%_<script>'\"\\\U0001f4a5"
 
 
 def context_of(client: TestClient) -> Context:
-    return client.app.state.context  # type: ignore[attr-defined]
+    return client.app.state.context
 
 
 def engine_of(client: TestClient) -> Engine:

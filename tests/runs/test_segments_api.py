@@ -6,23 +6,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from olmo3_config import OLMO3_7B
 from runs_world import Api
 
 RATE = "throughput/tokens_per_second_per_device"
 SECONDS = "throughput/step_seconds"
-OLMO3 = {
-    "decoder_block": "olmo3",
-    "emb_dim": 4096,
-    "mlp_dim": 11008,
-    "mlp_activations": ["silu", "linear"],
-    "num_decoder_layers": 32,
-    "num_query_heads": 32,
-    "num_kv_heads": 32,
-    "head_dim": 128,
-    "vocab_size": 100_278,
-    "max_target_length": 8192,
-    "sliding_window_size": 4096,
-}
 V7X = {
     "hosts": 64,
     "processes": 64,
@@ -42,7 +30,7 @@ def why(segment: dict[str, Any]) -> set[str | None]:
 
 
 def test_olmo3_on_v7x(api: Api) -> None:
-    run, segment = api.start("mine", topology=V7X, config=OLMO3, versions={"jax": "0.10.2", "config_hash": "aa"})
+    run, segment = api.start("mine", topology=V7X, config=OLMO3_7B, versions={"jax": "0.10.2", "config_hash": "aa"})
     api.log(segment, [1, 2, 3, 4, 5], RATE, [10_747.0, 10_747.0, 3_000.0, 10_747.0, "NaN"])  # step 3: a checkpoint
     (found,) = api.get(f"/runs/{run}/segments")["items"]
     assert (found["device_kind"], found["devices"], found["processes"]) == ("TPU7x", 512, 64)
@@ -62,19 +50,19 @@ def test_olmo3_on_v7x(api: Api) -> None:
 
 
 def test_what_changed_since_the_start_before(api: Api) -> None:
-    run, _ = api.start("mine", topology=V7X, config=OLMO3 | {"lr": {"peak": 3e-4}}, started_at=1000.0)
+    run, _ = api.start("mine", topology=V7X, config=OLMO3_7B | {"lr": {"peak": 3e-4}}, started_at=1000.0)
     later = V7X | {"devices": 256, "mesh": {"data": 256}}
     api.start(
         "mine",
         start_step=10,
         topology=later,
-        config=OLMO3 | {"lr": {"peak": 3e-4, "end": 0.0}, "trainer_hooks": {"steps": "new"}},
+        config=OLMO3_7B | {"lr": {"peak": 3e-4, "end": 0.0}, "trainer_hooks": {"steps": "new"}},
         versions={"python": "3.12"},
         tokens_per_step=256,
         started_at=2000.0,
     )
     api.start("mine", start_step=10, kind="evaluator", topology=later, started_at=2500.0)
-    api.start("mine", start_step=20, topology=later, config=OLMO3 | {"lr": None}, started_at=3000.0)
+    api.start("mine", start_step=20, topology=later, config=OLMO3_7B | {"lr": None}, started_at=3000.0)
     first, second, evaluator, third = api.get(f"/runs/{run}/segments")["items"]
     assert first["changes"] is evaluator["changes"] is None
     assert second["changes"] == [
@@ -97,7 +85,7 @@ def test_a_configuration_too_large_to_be_sent_shows_by_its_hash(api: Api) -> Non
 
 
 def test_throughput_from_the_seconds_of_a_step(api: Api) -> None:
-    run, segment = api.start("mine", topology=V7X, config=OLMO3, tokens_per_step=4_194_304)
+    run, segment = api.start("mine", topology=V7X, config=OLMO3_7B, tokens_per_step=4_194_304)
     api.log(segment, [1, 2, 3], SECONDS, [0.762, 0.762, 9.0])
     (found,) = api.get(f"/runs/{run}/segments")["items"]
     assert found["tokens_per_second_per_device"] == pytest.approx(4_194_304 / 0.762 / 512)
@@ -107,12 +95,12 @@ def test_throughput_from_the_seconds_of_a_step(api: Api) -> None:
 
 def test_no_figure_without_what_it_rests_on(api: Api) -> None:
     cases: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
-        (V7X | {"device_kind": "TPU v9"}, OLMO3, RATE, "no peak is known for the device 'TPU v9'"),
-        ({"hosts": 1}, OLMO3, RATE, "the trainer did not say what device it runs on"),
+        (V7X | {"device_kind": "TPU v9"}, OLMO3_7B, RATE, "no peak is known for the device 'TPU v9'"),
+        ({"hosts": 1}, OLMO3_7B, RATE, "the trainer did not say what device it runs on"),
         (V7X, {}, RATE, "the trainer sent no configuration, so the model's shape is not known"),
-        (V7X, OLMO3 | {"num_experts": 8}, RATE, "num_experts = 8: only dense decoders are counted"),
-        (V7X, OLMO3, "train/ce_loss", f"neither {RATE} nor {SECONDS} was logged"),
-        ({"devices": "many"}, OLMO3, SECONDS, f"only {SECONDS} was logged, and the number of devices is not known"),
+        (V7X, OLMO3_7B | {"num_experts": 8}, RATE, "num_experts = 8: only dense decoders are counted"),
+        (V7X, OLMO3_7B, "train/ce_loss", f"neither {RATE} nor {SECONDS} was logged"),
+        ({"devices": "many"}, OLMO3_7B, SECONDS, f"only {SECONDS} was logged, and the number of devices is not known"),
     ]
     for number, (topology, config, logged, reason) in enumerate(cases):
         run, segment = api.start(f"run {number}", topology=topology, config=config)
@@ -125,7 +113,7 @@ def test_no_figure_without_what_it_rests_on(api: Api) -> None:
 
 
 def test_only_the_exact_count_needs_to_know_which_layers_have_the_window(api: Api) -> None:
-    run, segment = api.start("mine", topology=V7X, config=OLMO3 | {"decoder_block": "gpt3"})
+    run, segment = api.start("mine", topology=V7X, config=OLMO3_7B | {"decoder_block": "gpt3"})
     api.log(segment, [1], RATE, [10_747.0])
     (found,) = api.get(f"/runs/{run}/segments")["items"]
     assert [value is None for value in mfu(found).values()] == [True, False, False]
@@ -133,9 +121,9 @@ def test_only_the_exact_count_needs_to_know_which_layers_have_the_window(api: Ap
 
 
 def test_a_superseded_start_keeps_its_own_figures(api: Api) -> None:
-    run, first = api.start("mine", topology=V7X, config=OLMO3, started_at=1000.0)
+    run, first = api.start("mine", topology=V7X, config=OLMO3_7B, started_at=1000.0)
     api.log(first, [1, 2, 3], RATE, [9_000.0] * 3)
-    _, second = api.start("mine", topology=V7X, config=OLMO3, started_at=2000.0)
+    _, second = api.start("mine", topology=V7X, config=OLMO3_7B, started_at=2000.0)
     api.log(second, [1, 2], RATE, [10_000.0] * 2)
     items = api.get(f"/runs/{run}/segments")["items"]
     assert [(item["superseded"], item["tokens_per_second_per_device"]) for item in items] == [

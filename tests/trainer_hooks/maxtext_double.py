@@ -159,11 +159,11 @@ def install(monkeypatch: Any, old: bool = False) -> tuple[type, type]:
         setattr(sys.modules[name], attribute.__name__, attribute)
     checkpointing = "MaxText.checkpointing" if old else "maxtext.common.checkpointing"
     monkeypatch.setitem(sys.modules, checkpointing, types.ModuleType(checkpointing))
-    sys.modules[checkpointing].print_save_message = lambda step, async_checkpointing: None  # type: ignore[attr-defined]
+    sys.modules[checkpointing].print_save_message = lambda step, async_checkpointing: None
     if not old:
         for part in ("maxtext.utils", "maxtext.utils.train_utils"):
             monkeypatch.setitem(sys.modules, part, types.ModuleType(part))
-        sys.modules[part].validate_completed_steps = lambda completed, steps: None  # type: ignore[attr-defined]
+        sys.modules[part].validate_completed_steps = lambda completed, steps: None
     return logger, loader
 
 

@@ -109,7 +109,7 @@ def test_what_cannot_be_audited_is_said_in_a_line() -> None:
     with pytest.raises(TypeError, match="make_loader needs path, which an audit does not know"):
         audit(lambda path, process_index: plain(0, 1))
     with pytest.raises(TypeError, match="must be a function"):
-        audit(plain(0, 1))  # type: ignore[arg-type]
+        audit(plain(0, 1))
     with pytest.raises(ValueError, match="the factory takes no start_step"):
         audit(lambda process_index, process_count: list(plain(process_index, process_count)), resume_at=2)
 
@@ -189,7 +189,7 @@ def test_a_pass_that_is_too_short_for_the_resume_by_a_fault_shows_the_fault() ->
 def test_jax_answers_as_the_host_and_is_itself_again() -> None:
     before = jax.process_index, jax.process_count
     holder = types.ModuleType("a_module_that_imported_it_by_name")
-    holder.process_index = jax.process_index  # type: ignore[attr-defined]
+    holder.process_index = jax.process_index
     sys.modules[holder.__name__] = holder
     late = types.ModuleType("a_module_that_a_loader_imports")
     sys.modules[late.__name__] = late
@@ -197,7 +197,7 @@ def test_jax_answers_as_the_host_and_is_itself_again() -> None:
         with contextlib.suppress(KeyError), simulated_hosts() as simulation:
             assert (jax.process_index(), jax.process_count()) == (0, 1)
             with simulation.playing(Host(3, 16)):
-                late.process_count = jax.process_count  # type: ignore[attr-defined]
+                late.process_count = jax.process_count
                 assert (jax.process_index(), late.process_count(), holder.process_index()) == (3, 16, 3)
                 assert grain.sharding.ShardByJaxProcess().shard_index == 3
             assert jax.process_count() == 1

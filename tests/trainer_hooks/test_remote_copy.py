@@ -71,7 +71,7 @@ def records_of(folder: Path) -> list[Record]:
 def copying(tmp_path: Path, store: Store | Faulty) -> tuple[Journal, RemoteCopy]:
     """A journal on disk and its copy, which is not started."""
     local = LocalStore(tmp_path / "local")
-    copy = RemoteCopy(lambda: store, "x://y", SPOOL, SEGMENT, local, lambda: journal.ends(), Tally())  # type: ignore[arg-type, return-value]
+    copy = RemoteCopy(lambda: store, "x://y", SPOOL, SEGMENT, local, lambda: journal.ends(), Tally())
     journal = Journal(local, SPOOL, SEGMENT, Tally(), also=copy.add)
     return journal, copy
 

@@ -23,7 +23,7 @@ def pair(world: World) -> tuple[World, str, str]:
         at = [100, 200]
         world.send(segment, at, {"heldout/c4/ce_loss": [3.0 - less, 2.5 - less]})
         accuracies = {f"downstream/{task}/accuracy": [0.5 + less, 0.5 + less] for task in ("a", "b")}
-        world.send(segment, at, accuracies)  # type: ignore[arg-type]
+        world.send(segment, at, accuracies)
     return world, world.run_id("first"), world.run_id(HOSTILE)
 
 

@@ -106,12 +106,18 @@ def shows(page: Page, step: int) -> None:
     page.wait_for_function(f"() => ({NEWEST})() === {step} * 1024", timeout=WAIT)
 
 
-def test_eight_tabs_hear_of_everything_over_one_stream(server: Server, context: BrowserContext) -> None:
-    segment, address = started(server, "tabs")
-    visits = [Visit(context.new_page()) for _ in range(TABS)]
+def live_pages(context: BrowserContext, address: str, number: int) -> list[Visit]:
+    """So many pages of one address, each of which says that it is live."""
+    visits = [Visit(context.new_page()) for _ in range(number)]
     for visit in visits:
         visit.go(address)
         expect(visit.page.locator("#live")).to_have_text("Live", timeout=WAIT)
+    return visits
+
+
+def test_eight_tabs_hear_of_everything_over_one_stream(server: Server, context: BrowserContext) -> None:
+    segment, address = started(server, "tabs")
+    visits = live_pages(context, address, TABS)
     assert listeners(server) == 1
     server.world.train(segment, 61, 120)
     for visit in visits:
@@ -190,10 +196,7 @@ def test_nothing_is_read_again_when_nothing_has_happened(server: Server, context
 def test_without_shared_workers_each_page_has_a_stream(server: Server, context: BrowserContext) -> None:
     segment, address = started(server, "alone")
     context.add_init_script(NO_WORKER)
-    visits = [Visit(context.new_page()) for _ in range(2)]
-    for visit in visits:
-        visit.go(address)
-        expect(visit.page.locator("#live")).to_have_text("Live", timeout=WAIT)
+    visits = live_pages(context, address, 2)
     assert listeners(server) == 2
     server.world.train(segment, 61, 120)
     for visit in visits:

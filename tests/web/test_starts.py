@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import re
 
+from olmo3_config import OLMO3_7B
+
 from tests.web.reading import HOSTILE, text_of
 from tests.web.world import World
-
-SHAPE: dict[str, object] = {
-    "decoder_block": "olmo3",
-    "emb_dim": 4096,
-    "mlp_dim": 11008,
-    "mlp_activations": ["silu", "linear"],
-    "num_decoder_layers": 32,
-    "num_query_heads": 32,
-    "num_kv_heads": 32,
-    "head_dim": 128,
-    "vocab_size": 100_278,
-    "max_target_length": 8192,
-    "sliding_window_size": 4096,
-}
 
 
 def test_starts_show_hardware_speed_mfu_and_changes(world: World) -> None:
     topology: dict[str, object] = {"hosts": 64, "devices": 512, "device_kind": "TPU7x"}
-    first = world.start("mine", topology=topology, config=SHAPE)
+    first = world.start("mine", topology=topology, config=OLMO3_7B)
     world.send(first, [1, 2], {"throughput/tokens_per_second_per_device": [10_747.0, 10_747.0]})
     world.start("mine", start_step=2, topology=topology | {"device_kind": HOSTILE}, launch=2)
     page = world.client.get(f"/runs/{world.run_id('mine')}").text

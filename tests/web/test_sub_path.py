@@ -33,7 +33,7 @@ def behind(tmp_path: Path, incident_file: Path) -> Iterator[TestClient]:
 
 
 def test_every_page_its_links_and_what_it_loads_work(behind: TestClient, prefix: str) -> None:
-    run = World(behind, behind.app.state.context).run_id("v7x")  # type: ignore[attr-defined]
+    run = World(behind, behind.app.state.context).run_id("v7x")
     (alert,) = behind.get("/api/v1/alerts").json()["items"]
     seen: set[str] = set()
     paths = ["/", f"/runs/{run}", "/alerts", f"/alerts/{alert['id']}", "/references", "/references/lab", "/settings"]
@@ -53,7 +53,7 @@ def test_every_page_its_links_and_what_it_loads_work(behind: TestClient, prefix:
 
 
 def test_forms_lead_back_under_the_sub_path(behind: TestClient, prefix: str) -> None:
-    run = World(behind, behind.app.state.context).run_id("v7x")  # type: ignore[attr-defined]
+    run = World(behind, behind.app.state.context).run_id("v7x")
     answer = behind.post(f"{prefix}/runs/{run}/archive", headers={"Sec-Fetch-Site": "same-origin"})
     assert (answer.status_code, answer.headers["location"]) == (303, f"{ROOT}/runs/{run}#timeline")
 

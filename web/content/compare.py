@@ -15,14 +15,14 @@ from service.context import Context
 from service.database.engine import reading
 from service.detect.recipe import flat
 from service.errors import NotFoundError
+from service.hardware.throughput import RATE as SPEED
 from service.runs.listing import Listing
 from service.runs.repository import RunRepository, RunRow
 from service.series.repository import Overview, SeriesRepository
+from web.content.scene import TRAIN
 
 MOST = 8  # runs beside each other
 OFFERED = 200  # runs to choose from
-TRAIN = "train/ce_loss"
-SPEED = "throughput/tokens_per_second_per_device"
 NEWEST = 100  # points of training loss whose mean stands in the table
 
 

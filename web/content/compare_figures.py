@@ -11,15 +11,14 @@ from sqlalchemy.orm import Session
 from service.runs.repository import RunRow
 from service.series.repository import SeriesRepository
 from web.content.choices import Choices
-from web.content.compare import SPEED, TRAIN, chosen_rows, shared_metrics, unit_of
+from web.content.compare import SPEED, chosen_rows, shared_metrics, unit_of
 from web.content.panels import Group, Panel
 from web.content.ruler import Ruler
-from web.content.scene import local_level
+from web.content.scene import TIME, TRAIN, local_level
 from web.figures.curve import MAX_POINTS, Curve
 from web.figures.overlay import overlay_figure
 from web.figures.palette import Palette
 
-TIME = "axis/time"
 TITLES = {TRAIN: "Training loss", SPEED: "Tokens per second and device"}
 
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from service.context import Context
 from service.database.engine import reading
+from service.hardware.throughput import RATE as SPEED
 from service.judgements.repository import JudgementRepository
 from service.runs.answers import RunAnswers
 from service.runs.listing import NOT_JUDGED, Listing, Sort
@@ -18,7 +19,6 @@ from service.runs.schemas import RunSummary
 from service.series.repository import SeriesRepository
 
 PAGE = 50
-SPEED = "throughput/tokens_per_second_per_device"
 VERDICTS = ("diverged", "drifting", "consistent", "matching", "not enough data", NOT_JUDGED)
 SORTS: Mapping[Sort, str] = {
     "newest": "newest first",

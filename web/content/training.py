@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from service.hardware.throughput import RATE as SPEED
 from service.references.schedule import learning_rate
 from web.content.panels import Group, Panel, newest
 from web.content.scene import Scene
@@ -14,7 +15,7 @@ RATE = "optim/learning_rate"
 TITLES = {
     RATE: ("Learning rate", ""),
     "optim/grad_norm": ("Gradient norm", ""),
-    "throughput/tokens_per_second_per_device": ("Tokens per second and device", "tokens/s"),
+    SPEED: ("Tokens per second and device", "tokens/s"),
     "throughput/step_seconds": ("Time of a step", "s"),
 }
 PREFIXES = ("optim/", "throughput/")

@@ -40,9 +40,10 @@ bench-detect: $(STAMP)
 bench-live: $(STAMP)
 	$(BIN)/python -m benchmarks live $(BENCH_ARGS)
 
-# How soon the page of a run of 1.4 million steps shows something, in a headless Chromium.
+# How soon the page of a run of 1.4 million steps shows something, in a headless Chromium; TensorBoard and MLflow beside
+# it, if `make test-peers` installed them.
 bench-web: $(STAMP)
-	$(BIN)/python -m benchmarks web $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks web $(if $(wildcard $(PEERS)/.installed),--peers $(PEERS)/bin/python) $(BENCH_ARGS)
 
 # Pictures of every page: make screenshots DATABASE=pacenote.db FOLDER=pictures
 screenshots: $(STAMP)

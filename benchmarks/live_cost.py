@@ -12,6 +12,7 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 from rich.table import Table
+from sqlalchemy.orm import Session
 
 from benchmarks.live_world import ROWS, SAMPLE, Curves, body, install, rows, run_of, segment_of
 from service.app import create_app
@@ -19,6 +20,10 @@ from service.broker import Broker
 from service.database.engine import open_engine, reading
 from service.database.migrate import ensure_schema
 from service.database.models import Run
+from service.detect.cache import LevelCache
+from service.detect.engine import evaluate
+from service.judgements.kept import KeptRuns
+from service.judgements.view import build_view, reference_view
 from service.settings import Settings
 from service.worker import judge as judging
 from service.worker.judge import Judge
@@ -44,7 +49,9 @@ class Spent:
 
     whole: float = 0.0
     stages: dict[str, float] = field(default_factory=dict[str, float])
-    cold: float = 0.0  # of the first judgement of one run, from the store
+    read: float = 0.0  # of reading one run from the store
+    judged: float = 0.0  # of judging it once, nothing of it known
+    cold: float = 0.0  # of the first judgement of one run: its reference is smoothed, it is read, judged and written
 
     def timed(self, make: Callable[..., Any], stage: str) -> Callable[..., Any]:
         """The same function, its time counted."""
@@ -72,7 +79,7 @@ def measure(count: int, history: int, steps: int, rounds: int) -> Spent:
         with TestClient(create_app(Settings(database_url=url, worker=False))) as http:
             with reading(engine) as session:
                 segments = [str(segment_of(session, key).uuid) for key in keys]
-                assert session.get(Run, keys[0]) is not None
+                spent.read, spent.judged = _from_the_store(session, session.get_one(Run, keys[0]))
             began = time.thread_time()
             judge.judge_run(keys[0])
             spent.cold = time.thread_time() - began
@@ -87,19 +94,36 @@ def measure(count: int, history: int, steps: int, rounds: int) -> Spent:
                     spent.whole += time.thread_time() - began
         engine.dispose()
     made = count * rounds
-    return Spent(spent.whole / made, {name: value / made for name, value in spent.stages.items()}, spent.cold)
+    stages = {name: value / made for name, value in spent.stages.items()}
+    return Spent(spent.whole / made, stages, spent.read, spent.judged, spent.cold)
+
+
+def _from_the_store(session: Session, run: Run) -> tuple[float, float]:
+    """CPU seconds of reading a run of which nothing is known, and of judging it beside a reference that is."""
+    reference = reference_view(session, run)
+    began = time.thread_time()
+    view = build_view(session, run, KeptRuns(), reference=reference)
+    read = time.thread_time() - began
+    levels = LevelCache()
+    evaluate(view, levels)
+    began = time.thread_time()
+    evaluate(view, levels.of_a_run())
+    return read, time.thread_time() - began
 
 
 def table(count: int, history: int, rounds: int) -> Table:
-    """Milliseconds for one run: of one step, and of a block of 500."""
-    found = [measure(count, history, steps, rounds) for steps in (1, 500)]
+    """Milliseconds for one run: of one step, of 50 and of 500."""
+    found = [measure(count, history, steps, rounds) for steps in (1, 50, 500)]
     made = Table(
-        f"CPU of the judging thread for one of {count} runs of {history:,} steps", "one step, ms", "500 steps, ms"
+        f"CPU of the judging thread for one of {count} runs of {history:,} steps",
+        *("one step, ms", "50 steps, ms", "500 steps, ms"),
     )
     lines = [("all", [one.whole for one in found])]
     lines += [(stage, [one.stages.get(stage, 0.0) for one in found]) for _, _, stage in STAGES]
     for name, values in lines:
         made.add_row(name, *(f"{1e3 * value:.2f}" for value in values))
+    made.add_row("one run from the store: reading it", *(f"{1e3 * one.read:,.0f}" for one in found))
+    made.add_row("  judging it once", *(f"{1e3 * one.judged:,.0f}" for one in found))
     made.add_row("the first judgement, from the store", *(f"{1e3 * one.cold:,.0f}" for one in found))
     return made
 

@@ -12,7 +12,7 @@ import shutil
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,10 +34,11 @@ def chromium_path() -> str | None:
 
 
 @contextmanager
-def serving(database_url: str) -> Iterator[str]:
+def serving(database_url: str) -> Generator[str]:
     """The pages of a database on a free port of loopback; nothing is judged or sent meanwhile."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
+    listener.listen()  # who comes before the server is up waits, and is not refused
     port = listener.getsockname()[1]
     app = create_app(Settings(database_url=database_url, port=port, worker=False, token=None))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
@@ -67,7 +68,8 @@ def addresses(url: str) -> dict[str, str]:
 
 
 def settle(page: Page) -> None:
-    """Wait until every figure is drawn, or says why not."""
+    """Wait until every figure is drawn, or says why not; pictures far below are loaded too."""
+    page.evaluate("document.querySelectorAll('img[loading=lazy]').forEach(picture => picture.loading = 'eager')")
     page.wait_for_function(
         "() => [...document.querySelectorAll('[data-figures]')].every(g => g.dataset.state === 'drawn')", timeout=60_000
     )

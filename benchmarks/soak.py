@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -33,13 +34,15 @@ from service.worker.deliver import THREADS
 
 CHANNELS = 20
 SECRET = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+GROWTH, SLACK = 1.1, 4.0  # what memory may have grown by from a life's second quarter to its last: factor, MiB
+JUDGED = 40  # samples of memory below which a life was too short to say
 KILLED_BY = 0.7  # share of the messages by which the last kill has come
 LOOK = 0.25  # seconds
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a soak came to. `broken` says what did not hold; `memory`: MiB at quarters of the last life."""
+    """What a soak came to. `broken` says what did not hold; `memory`: median MiB in each quarter of the last life."""
 
     alerts: int = 0
     messages: int = 0
@@ -51,6 +54,7 @@ class Outcome:
     seconds: float = 0.0
     spoiled: dict[str, int] = field(default_factory=dict[str, int])
     memory: list[float] = field(default_factory=list[float])
+    samples: int = 0
     broken: list[str] = field(default_factory=list[str])
 
 
@@ -73,7 +77,9 @@ def main(arguments: Sequence[str]) -> int:
     print(f"accepted {outcome.accepted:,}, of them again under the same id: {outcome.doubles} after a kill, ", end="")
     print(f"{outcome.after_broken_answer} after an answer that was broken off")
     print(f"given up by a 410 and replayed: {outcome.replayed}")
-    print(f"memory of the last process at quarters of its life: {[round(each, 1) for each in outcome.memory]} MiB")
+    quarters = " → ".join(f"{each:.1f}" for each in outcome.memory)
+    said = "flat or not is judged" if outcome.samples >= JUDGED else "too short a life to judge whether it is flat"
+    print(f"memory of the last process, by quarters of its life: {quarters} MiB ({outcome.samples} samples; {said})")
     print("all held" if not outcome.broken else "\n".join(f"NOT HELD: {said}" for said in outcome.broken))
     return 1 if outcome.broken else 0
 
@@ -86,8 +92,12 @@ def soak(url: str, *, alerts: int, kills: int, processes: int = 1, seed: int = 1
     _make_world(engine, receivers.url)
     each = max(1, alerts // CHANNELS)
     outcome = Outcome()
+    places = [dice.randrange(processes) for _ in range(kills)]
     services = [_Service(url, each, place, processes) for place in range(processes)]
+    spare = _Service(url, each, places[0], processes) if places else None
     try:
+        for service in services:
+            service.begin()
         expected = each * CHANNELS * 3
         while not _is_over(engine, each):
             if time.monotonic() - began > limit:
@@ -97,17 +107,19 @@ def soak(url: str, *, alerts: int, kills: int, processes: int = 1, seed: int = 1
             due = (outcome.kills + 1) / (kills + 1) * KILLED_BY * expected
             if outcome.kills < kills and len(receivers.log.accepted) >= due:
                 time.sleep(dice.random() * LOOK)
-                place = dice.randrange(processes)
+                assert spare is not None
+                place = places[outcome.kills]
                 services[place].kill()
-                services[place] = _Service(url, each, place, processes)
+                services[place] = spare
+                spare.begin()
                 outcome.kills += 1
+                spare = _Service(url, each, places[outcome.kills], processes) if outcome.kills < kills else None
             services[-1].sample()
             time.sleep(LOOK)
         outcome.seconds = time.monotonic() - began
-        samples = services[-1].memory or [0.0]
-        outcome.memory = [samples[round(share * (len(samples) - 1))] for share in (0.25, 0.5, 0.75, 1.0)]
+        judge_memory(services[-1].memory, outcome)
     finally:
-        for service in services:
+        for service in (*services, *([spare] if spare else [])):
             service.kill()
         receivers.close()
     _check(engine, receivers, outcome, each, kills)
@@ -120,11 +132,18 @@ class _Service:
 
     def __init__(self, url: str, each: int, place: int, of: int) -> None:
         command = [sys.executable, "-m", "benchmarks.soak_service", url, str(each), str(place), str(of)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ, text=True)
-        assert self._process.stdout is not None
-        self._process.stdout.readline()
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=os.environ, text=True)
         self._seen = psutil.Process(self._process.pid)
         self.memory: list[float] = []
+
+    def begin(self) -> None:
+        """Let it work as soon as it is ready."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdout.readline()
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
 
     def sample(self) -> None:
         self.memory.append(self._seen.memory_full_info().uss / 2**20)  # its own: no pages of mapped files
@@ -132,6 +151,19 @@ class _Service:
     def kill(self) -> None:
         self._process.kill()
         self._process.communicate()
+
+
+def judge_memory(samples: Sequence[float], outcome: Outcome) -> None:
+    """Flat: the last quarter of a life holds hardly more than the second, in which all has been loaded."""
+    outcome.samples = len(samples)
+    if len(samples) < 4:
+        return
+    quarter = len(samples) / 4
+    parts = [samples[round(i * quarter) : round((i + 1) * quarter)] for i in range(4)]
+    outcome.memory = [statistics.median(part) for part in parts]
+    second, last = outcome.memory[1], outcome.memory[3]
+    if len(samples) >= JUDGED and last > GROWTH * second + SLACK:
+        outcome.broken.append(f"memory grew from {second:.1f} to {last:.1f} MiB within one life")
 
 
 def _make_world(engine: Engine, address: str) -> None:

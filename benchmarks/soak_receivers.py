@@ -80,7 +80,10 @@ class _Handler(BaseHTTPRequestHandler):
     receivers: Receivers
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
+        length = int(self.headers["content-length"])
+        body = self.rfile.read(length)
+        if len(body) < length:  # the sender was killed half-way
+            return
         manner = self.path.rpartition("/")[2]
         spoiled = self.receivers.spoils(manner)
         if spoiled and manner == "never":

@@ -28,15 +28,15 @@ from service.worker.deliver import Deliverer
 
 KEY = "c29hayBvbmx5OiBub3QgYSBrZXkgdG8ga2VlcCEhISE="
 FAMILIES = {"repeated_rows": "curve_and_data", "train_drift": "curve_and_data"}
-TIMEOUT, LEASE = 1.0, 3.0  # seconds
-SCHEDULE = (0.1, 0.2, 0.4) + (0.8,) * 60
-REST = 0.5
+TIMEOUT, LEASE = 1.0, 2.0  # seconds
+SCHEDULE = (0.1, 0.2) + (0.4,) * 100
+REST = 0.25
 TOGETHER = 10  # runs that are judged in one transaction
 LIVES = (("yes", "no"), ("yes", "yes"), ("no", "no"), ("no", "no"))  # what both rules say in turn: one alert
 
 
 def main() -> None:
-    """Work until killed."""
+    """Work until killed, from when a line comes on stdin: a process that is to follow a killed one is ready before."""
     url, each = sys.argv[1], int(sys.argv[2])
     number, of = (int(word) for word in sys.argv[3:] or ("0", "1"))
     outbox.FIRST_REST = REST
@@ -45,8 +45,10 @@ def main() -> None:
     deliverer = Deliverer(
         engine, Broker(), sender, lambda: Vault(KEY), on_free=free.set, schedule=SCHEDULE, lease=LEASE
     )
-    threading.Thread(target=raise_alerts, args=(engine, each, number, of), daemon=True).start()
     print("ready", flush=True)
+    if not sys.stdin.readline():  # whoever started it has gone
+        return
+    threading.Thread(target=raise_alerts, args=(engine, each, number, of), daemon=True).start()
     while True:
         free.clear()
         if not deliverer.deliver_due():

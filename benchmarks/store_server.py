@@ -85,18 +85,15 @@ def server(url: str) -> Iterator[tuple[int, int, float]]:
 
 def serve(url: str, port: int) -> None:
     """What the server process does."""
-    import uvicorn
-
     from service.app import create_app
+    from service.cli.server import bind
+    from service.cli.server import serve as run
     from service.settings import Settings
 
     engine = open_engine(url)
     ensure_schema(engine)
     engine.dispose()
-    app = create_app(Settings(database_url=url, port=port))
-    uvicorn.run(
-        app, host="127.0.0.1", port=port, log_level="warning", access_log=False, loop="uvloop", http="httptools"
-    )
+    run(create_app(Settings(database_url=url, port=port)), bind("127.0.0.1", port), lambda: None)
 
 
 class Socket:

@@ -1,9 +1,10 @@
-"""How soon the pages show something: `python -m benchmarks web [--steps N] [--times N]`.
+"""How soon the pages show something: `python -m benchmarks web [--steps N] [--times N] [--peers PYTHON]`.
 
 A run of 1.4 million steps with 30 metrics, laid over the shipped reference `olmo3-7b`, is written by the store's own
 writer as an import is, into a SQLite file behind a real service; a headless Chromium with a profile of its own opens
 the run's page. Cold: a new profile, nothing cached, and the service has not read this run. Cached: the same profile
 again. Bytes are those on the wire, headers included. A busy machine makes all of it slower: its load is printed beside.
+With another Python that has TensorBoard or MLflow, their charts of the same loss are opened too (web_peers.py).
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from subprocess import CalledProcessError
 from typing import Any
 
 import numpy as np
+from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import Page, sync_playwright
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import web_peers
 from benchmarks.screenshots import FLAGS, chromium_path
 from benchmarks.store_server import server
 from service.database.engine import open_engine, writing
@@ -42,6 +46,7 @@ EVERY = 1000  # steps between evaluations
 TOKENS_PER_STEP = 4_194_304
 TASKS = ("arc_challenge", "arc_easy", "csqa", "hellaswag", "piqa", "socialiqa", "winogrande", "boolq")
 POINTS_BAR = 2000
+PEER_TIMES = 2  # cold visits where peers stand beside
 BARS = {"first picture, cold": 2000.0, "first picture, script cached": 1000.0, "zoom": 300.0}
 SIZE = {"width": 1400, "height": 900}
 # When each group of figures was on the screen, in ms since the page was asked for.
@@ -234,11 +239,44 @@ def show(found: Measured, steps: int) -> bool:
     return good
 
 
+def beside(python: str, database: Path, run: str, steps: int, times: int) -> None:
+    """Print our charts beside those of the peers that `python` has, in the same browser."""
+    peers = web_peers.installed(python)
+    if not peers:
+        console.print("Neither TensorBoard nor MLflow is installed for --peers: `make test-peers` installs both.")
+        return
+    values = columns(steps)[web_peers.METRIC][1]
+    theirs: dict[str, web_peers.Charts] = {}
+    with sync_playwright() as playwright:
+        with server(f"sqlite:///{database}") as (port, _, _):
+            address = f"http://127.0.0.1:{port}/runs/{run}"
+            ours = web_peers.measure(playwright, "pacenote", address, steps, times)
+        for peer in peers:
+            most = min(steps, web_peers.MOST[peer])
+            title = web_peers.TITLES[peer]
+            try:
+                with web_peers.serving(peer, python, database.parent / peer, values[:most]) as address:
+                    theirs[f"{title}, 1 metric"] = web_peers.measure(playwright, peer, address, most, times)
+            except (
+                PlaywrightError,
+                RuntimeError,
+                CalledProcessError,
+            ) as error:  # no reason to say nothing of the others
+                console.print(f"{title} showed no chart: {str(error).splitlines()[0]}")
+    table = Table(title="The same training loss in other dashboards (ratio to ours)", title_justify="left")
+    for name in ("", "steps", "first curve, cold", "first curve, cached", "zoom", "sent, cold"):
+        table.add_column(name, justify="right" if name else "left")
+    for line in web_peers.rows(ours, theirs):
+        table.add_row(*line)
+    console.print(table)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; 1 where a bar is missed."""
     parser = argparse.ArgumentParser(prog="benchmarks web", description=__doc__)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--times", type=int, default=3, help="cold visits")
+    parser.add_argument("--peers", default=sys.executable, help="the Python that has TensorBoard and MLflow")
     options = parser.parse_args(list(sys.argv[1:] if argv is None else argv))
     with tempfile.TemporaryDirectory(prefix="pacenote-bench-") as name:
         folder = Path(name)
@@ -246,6 +284,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         gc.collect()
         found = measure(folder / "bench.db", run, options.steps, options.times)
         good = show(found, options.steps)
+        beside(options.peers, folder / "bench.db", run, options.steps, min(options.times, PEER_TIMES))
     return 0 if good else 1
 
 

@@ -18,6 +18,7 @@ from service.channels.endpoints import router as channels
 from service.context import Context
 from service.database.engine import open_engine
 from service.deviations.endpoints import router as deviations
+from service.events.elsewhere import Elsewhere
 from service.events.endpoints import router as events
 from service.fingerprints.endpoints import router as fingerprints
 from service.hardware.endpoints import router as hardware
@@ -61,9 +62,12 @@ def create_app(settings: Settings) -> FastAPI:
         worker = Worker(context) if settings.worker else None
         if worker:
             worker.start()
+        elsewhere = Elsewhere(engine, broker)
+        elsewhere.start()
         try:
             yield
         finally:
+            elsewhere.stop()
             if worker:
                 worker.stop()
             committer.stop()
@@ -74,7 +78,7 @@ def create_app(settings: Settings) -> FastAPI:
         version=version("pacenote"),
         description="Is this training run still the published run it reproduces, since when not, and why?",
         lifespan=lifespan,
-        docs_url="/api/docs",
+        docs_url=None,  # web has a page of its own
         redoc_url=None,
         openapi_url="/api/openapi.json",
         root_path=settings.root_path,

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 import time
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 QUEUE_LENGTH = 1000
 KEPT = 1000  # notices for listeners that come back
+STRIDE = 1024  # between two numbers: the rest by it tells one process from another on the same database
 MISSED = "missed"  # to one listener: more has changed than it can still be told; read everything again
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One change. `number` grows by one each time, and from one process to the next; `kind` is points, settings,
-    verdict, alert, run or delivery, or `missed`."""
+    """One change. `number` grows each time, and from one process to the next; `kind` is points, settings, verdict,
+    alert, run or delivery, or `missed`."""
 
     number: int
     kind: str
@@ -31,7 +33,9 @@ class Broker:
     may publish."""
 
     def __init__(self) -> None:
-        self._last = time.time_ns() // 1000  # microseconds: above every number of the process before
+        # Microseconds: above every number of the process before.
+        self._last = time.time_ns() // 1000 // STRIDE * STRIDE + random.randrange(STRIDE)
+        self._overheard: list[Callable[[Notice], None]] = []
         self._kept: deque[Notice] = deque(maxlen=KEPT)
         self._lock = threading.Lock()
         self._listeners: list[tuple[asyncio.AbstractEventLoop, asyncio.Queue[Notice]]] = []
@@ -46,12 +50,19 @@ class Broker:
         """How many listen."""
         return len(self._listeners)
 
-    def publish(self, kind: str, body: dict[str, Any]) -> None:
-        """Tell all listeners. Never blocks, never raises."""
+    def overheard_by(self, hear: Callable[[Notice], None]) -> None:
+        """Call `hear` with what is published from now on, in the publisher's thread; it must neither block nor
+        raise."""
+        self._overheard.append(hear)
+
+    def publish(self, kind: str, body: dict[str, Any], *, heard: bool = True) -> None:
+        """Tell all listeners. Never blocks, never raises. `heard`: also those who overhear."""
         with self._lock:
-            self._last += 1
+            self._last += STRIDE
             notice = Notice(self._last, kind, body)
             self._kept.append(notice)
+            for hear in self._overheard if heard else ():
+                hear(notice)
             for loop, queue in self._listeners:  # handed over in order: the lock is held meanwhile
                 with suppress(RuntimeError):  # its loop has been closed
                     loop.call_soon_threadsafe(_put, queue, notice)
@@ -74,8 +85,8 @@ class Broker:
     def _since(self, number: int | None) -> list[Notice]:
         if number is None or number == self._last:
             return []
-        oldest = self._kept[0].number if self._kept else self._last + 1
-        if oldest - 1 <= number < self._last:
+        oldest = self._kept[0].number if self._kept else self._last + STRIDE
+        if oldest - STRIDE <= number < self._last and (self._last - number) % STRIDE == 0:
             return [notice for notice in self._kept if notice.number > number]
         return [Notice(self._last, MISSED, {})]
 

@@ -66,9 +66,9 @@ class Heard(Broker):
         super().__init__()
         self.notices: list[tuple[str, dict[str, Any]]] = []
 
-    def publish(self, kind: str, body: dict[str, Any]) -> None:
+    def publish(self, kind: str, body: dict[str, Any], *, heard: bool = True) -> None:
         self.notices.append((kind, body))
-        super().publish(kind, body)
+        super().publish(kind, body, heard=heard)
 
     def kinds(self) -> list[str]:
         return [kind for kind, _ in self.notices]

@@ -16,6 +16,9 @@ MAX_ITEMS = 10_000_000  # of one task at one step, as the service takes them
 Scalars = tuple[Any, dict[Any, Any], Any, Any, Any, float]
 """A `log` call: step, values, tokens, weights_segment, eval_sets, unix seconds. A tuple: making one costs the least."""
 
+Rows = tuple[Any, NDArray[np.uint32], int]
+"""A `log_rows` call: step, a private copy of the rows, host."""
+
 
 @dataclass(frozen=True, slots=True)
 class Items:
@@ -42,15 +45,6 @@ class Event:
     kind: str
     value: Any
     at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """A `log_rows` call; `rows` is a private copy."""
-
-    step: Any
-    rows: NDArray[np.uint32]
-    host: int
 
 
 Entry = Scalars | Items | Event

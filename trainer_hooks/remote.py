@@ -29,7 +29,6 @@ MEMORY_BYTES = 32 * 2**20  # of records that wait for the store; beyond it they 
 CALL_SECONDS = 20.0  # for one call of the store
 HANGING_CALLS = 8  # that may be left behind unanswered before no further one is tried
 FIRST_WAIT, LONGEST_WAIT = 0.5, 20.0
-POLL_SECONDS = 0.25
 SUFFIX = ".part"
 _T = TypeVar("_T")
 _LAUNCH = re.compile(r"\d{8}T\d{6}Z-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
@@ -200,6 +199,7 @@ class RemoteCopy(threading.Thread):
         self._closing = threading.Event()
         self._hurry = threading.Event()
         self._abandoned = threading.Event()
+        self._wake = threading.Event()  # before the next part is due
 
     def add(self, record: Record) -> None:
         """Takes the next record. Called by the writing thread; takes microseconds."""
@@ -211,15 +211,19 @@ class RemoteCopy(threading.Thread):
             self._added = record.number + 1
             while self._waiting_bytes > MEMORY_BYTES:
                 self._waiting_bytes -= len(self._waiting.popleft().body)
+            if self._waiting_bytes >= PART_BYTES:
+                self._wake.set()
 
     def close(self) -> None:
         """Everything was added: write it at once, then end."""
         self._closing.set()
+        self._wake.set()
 
     def drain(self, timeout: float) -> None:
         """Writes what was added so far at once, for at most `timeout` seconds."""
         deadline = time.monotonic() + timeout
         self._hurry.set()
+        self._wake.set()
         while self.is_alive() and self.left() > self.lost and time.monotonic() < deadline:
             time.sleep(0.01)
         self._hurry.clear()
@@ -227,7 +231,7 @@ class RemoteCopy(threading.Thread):
     def abandon(self) -> None:
         """Ends the thread after the call it is waiting for, whatever is left."""
         self._abandoned.set()
-        self._closing.set()
+        self.close()
 
     def left(self) -> int:
         """Records that were added and are not in the store."""
@@ -244,10 +248,17 @@ class RemoteCopy(threading.Thread):
                 elif closing:
                     break
                 else:
-                    self._closing.wait(POLL_SECONDS)
+                    self._wake.wait(self._pause())
+                    self._wake.clear()
         finally:
             self._in_time.close()
             self.done.set()
+
+    def _pause(self) -> float:
+        """Seconds until a part is due: a record that comes meanwhile is not due before that."""
+        with self._lock:
+            waited = time.monotonic() - self._waiting_since if self._waiting else 0.0
+        return max(COPY_SECONDS - waited, 0.001)
 
     def _guarded_turn(self, everything: bool) -> float | None:
         """One piece of work. Returns seconds to wait before the next; None if there is nothing to do."""

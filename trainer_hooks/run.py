@@ -12,14 +12,18 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from trainer_hooks import launch as launches
 from trainer_hooks import segment as segments
 from trainer_hooks.batches import Names, checked_sets
-from trainer_hooks.entries import Event, Items, Rows, as_tokens, packed
+from trainer_hooks.entries import Event, Items, as_tokens, packed
 from trainer_hooks.fingerprints import snapshot
 from trainer_hooks.jsonable import jsonable
 from trainer_hooks.loaders import ReadsRows
 from trainer_hooks.pipeline import FinishReport, Pipeline, choose_places, service_address
+from trainer_hooks.row_buffers import RowBuffers
 from trainer_hooks.tally import LOG, Tally, text_of
 from trainer_hooks.values import NotReadyError, as_float, as_step, detached, is_device_array
 
@@ -53,10 +57,12 @@ class Run(ReadsRows):
         # A queue that keeps nothing stands in wherever there is nothing to do: no branch in `log`.
         self._entries: deque[Any] = deque(maxlen=0)
         self._rows: deque[Any] = deque(maxlen=0)
+        self._buffers = RowBuffers()
         self._process = 0
         if pipeline is not None:
             self._process = pipeline.place.process
             self._rows = pipeline.writer.rows
+            self._buffers = pipeline.writer.buffers
             if self._process == 0:
                 self._entries = pipeline.writer.entries
             _live.add(self)
@@ -109,15 +115,17 @@ class Run(ReadsRows):
                 host = self._process
             elif isinstance(host, bool) or int(host) != host or not 0 <= host <= MAX_HOST:
                 raise ValueError(f"host must be a whole number from 0 to 2**31 - 1, not {host!r:.60}")
-            if is_device_array(rows):
-                raise TypeError("log_rows needs the batch as a NumPy array, before it is put on devices")
+            else:
+                host = int(host)
             if self._strict:
                 self._check_step(step)
-            copy = snapshot(rows, QUEUE_ROW_BYTES)
+            copy = self._buffers.copy(rows)
+            if copy is None:
+                copy = self._copied(rows)
             queue = self._rows
-            if max(copy.nbytes, LEAST_ROW_BYTES) * len(queue) > QUEUE_ROW_BYTES:
+            if len(queue) * max(copy.nbytes, LEAST_ROW_BYTES) > QUEUE_ROW_BYTES:
                 self._drop_oldest(queue, "rows queue full", "rows come faster than they are hashed; some are left out")
-            queue.append(Rows(step, copy, int(host)))
+            queue.append((step, copy, host))
         except Exception as error:
             self.refuse("log_rows", error)
 
@@ -204,6 +212,14 @@ class Run(ReadsRows):
                 pass  # waiting for the device is not for this thread, not even here
         as_tokens(tokens)
         return eval_sets
+
+    def _copied(self, rows: Any) -> NDArray[np.uint32]:
+        """A copy of rows that are to be checked first."""
+        if is_device_array(rows):
+            raise TypeError("log_rows needs the batch as a NumPy array, before it is put on devices")
+        copy = snapshot(rows, QUEUE_ROW_BYTES)
+        self._buffers.expect(rows)
+        return copy
 
     def _check_step(self, step: Any) -> None:
         with contextlib.suppress(NotReadyError):

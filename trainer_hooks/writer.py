@@ -14,11 +14,12 @@ from trainer_hooks.entries import Entry, Items, Packed, Rows, as_tokens, packed
 from trainer_hooks.fingerprints import Fingerprints
 from trainer_hooks.heldout_windows import HeldoutWindows
 from trainer_hooks.journal import Journal
+from trainer_hooks.row_buffers import RowBuffers
 from trainer_hooks.tally import Tally, text_of
 from trainer_hooks.values import NotReadyError, UnusableError, as_step
 
 POLL_SECONDS = 0.05  # while calls come fast, so that the queue never fills
-IDLE_SECONDS = 0.25  # else: looking costs more than a training step's few calls
+IDLE_SECONDS = 0.5  # else: looking costs more than a training step's few calls
 FAST_ENTRIES = 100
 RECORD_SECONDS = 0.5  # at most this long between a call and its record in the spool
 RECORD_ENTRIES = 1_000  # …or as soon as so many calls wait
@@ -35,6 +36,7 @@ class Writer:
     ) -> None:
         self.entries: deque[Entry] = deque()
         self.rows: deque[Rows] = deque()
+        self.buffers = RowBuffers()
         self._journal = journal
         self._process = process
         self.heldout = HeldoutWindows()
@@ -154,6 +156,7 @@ class Writer:
                     entry = self.rows.popleft()
                 try:
                     self._hash(entry)
+                    self.buffers.give(entry[1])
                 except NotReadyError:
                     if not last_chance:
                         self._held_rows = entry
@@ -167,12 +170,12 @@ class Writer:
             self._record_fingerprints(closing)
 
     def _hash(self, entry: Rows) -> None:
-        step = as_step(entry.step)
-        at_once = max(HASHED_AT_ONCE // max(entry.rows.shape[1], 1), 1)
-        for start in range(0, len(entry.rows), at_once):
-            if self._fingerprints.full(step, entry.host):
+        step, rows, host = as_step(entry[0]), entry[1], entry[2]
+        at_once = max(HASHED_AT_ONCE // max(rows.shape[1], 1), 1)
+        for start in range(0, len(rows), at_once):
+            if self._fingerprints.full(step, host):
                 self._record_fingerprints(everything=True)
-            self._fingerprints.add(step, entry.rows[start : start + at_once], entry.host)
+            self._fingerprints.add(step, rows[start : start + at_once], host)
             self._pace.rest()
 
     def _record_fingerprints(self, everything: bool = False) -> None:

@@ -13,6 +13,8 @@ MINUS = "\u2212"
 THIN_SPACE = "\u202f"
 NOTHING = "\u2013"
 
+COUNTED = frozenset(("entries", "steps", "rows", "points", "observations", "s", "sd"))
+
 RULES = {
     "train_drift": "Train drift",
     "train_only_drift": "Train-only drift",
@@ -101,7 +103,16 @@ def in_unit(value: Any, unit: str, interval: Sequence[Any] | None = None, *, sig
     if unit in ("share", "fraction", "1"):
         ends = "" if interval is None else f" ({percent(interval[0])} to {percent(interval[1])})"
         return f"{percent(value)}{ends}"
-    return f"{estimate(value, interval, sign=sign)} {unit}".strip()
+    return f"{estimate(value, interval, _digits(value, unit, interval), sign=sign)} {unit}".strip()
+
+
+def _digits(value: Any, unit: str, interval: Sequence[Any] | None) -> int:
+    """Decimals worth showing: none of what is counted, or of a rate in the hundreds."""
+    real = as_float(value)
+    if real is None or interval is not None or not math.isfinite(real):
+        return 3
+    whole = abs(real) >= 100 if unit == "tokens/s" else unit in COUNTED and real == int(real)
+    return 0 if whole else 3
 
 
 def tokens(value: Any) -> str:

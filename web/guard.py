@@ -14,7 +14,8 @@ from service.context import ContextDep
 from service.errors import ProblemError
 from web.rendering import HEADERS, base_of, render
 
-MAX_FORM_BYTES = 4096
+MAX_FORM_BYTES = 64 * 1024  # a note of 4,000 characters, each of up to 12 bytes once encoded
+MAX_LOGIN_BYTES = 4096  # anyone may send it
 KEEP_SECONDS = 90 * 24 * 3600
 
 router = APIRouter(include_in_schema=False)
@@ -64,8 +65,8 @@ def local_path(path: str) -> str:
     return path if safe and "\\" not in path and path.isprintable() else "/"
 
 
-async def form_of(request: Request) -> dict[str, str]:
-    """The fields of a small url-encoded form.
+async def form_of(request: Request, most: int = MAX_FORM_BYTES) -> dict[str, str]:
+    """The fields of a url-encoded form of at most `most` bytes.
 
     Raises:
         ProblemError: more bytes than such a form has.
@@ -73,7 +74,7 @@ async def form_of(request: Request) -> dict[str, str]:
     body = b""
     async for part in request.stream():
         body += part
-        if len(body) > MAX_FORM_BYTES:
+        if len(body) > most:
             raise ProblemError("The form is too large.", status=413, title="Too large")
     fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
     return {name: values[-1] for name, values in fields.items()}
@@ -83,7 +84,7 @@ async def form_of(request: Request) -> dict[str, str]:
 async def login(request: Request, context: ContextDep) -> Response:
     """Check the token of the login form and keep it in a cookie that scripts cannot read."""
     require_same_origin(request)
-    form = await form_of(request)
+    form = await form_of(request, MAX_LOGIN_BYTES)
     token, going_to = form.get("token", "").strip(), local_path(form.get("next", "/"))
     wanted = context.settings.token
     if wanted is not None and not hmac.compare_digest(token.encode(), wanted.get_secret_value().encode()):

@@ -21,8 +21,9 @@ from service.errors import InvalidError, NotFoundError, ProblemError
 from service.references.repository import ReferenceRepository
 from service.reports.endpoints import At, Format, read_report
 from service.runs.repository import RunRepository
-from web import alert_actions, guard, run_actions, settings_pages, static_files
+from web import alert_actions, guard, problem_pages, run_actions, settings_pages, static_files
 from web.content.alert import alert_page
+from web.content.api import operations
 from web.content.checkpoints import checkpoint_table
 from web.content.choices import Choices
 from web.content.compare import comparison
@@ -40,7 +41,13 @@ from web.figures.palette import palette_of
 from web.rendering import base_of, render
 
 COMPRESS_FROM = 4096  # bytes
+ALERTS = 100  # of a page
 
+STATES: dict[str, Literal["firing", "acknowledged", "resolved"]] = {
+    "firing": "firing",
+    "acknowledged": "acknowledged",
+    "resolved": "resolved",
+}
 AXES: dict[str, AxisKind] = {"tokens": "tokens", "steps": "steps", "time": "time"}
 Theme = Literal["light", "dark"]
 
@@ -129,14 +136,18 @@ def compare(
 
 @pages.get("/alerts")
 def alerts(
-    request: Request, context: ContextDep, cursor: Annotated[str | None, Query(max_length=256)] = None
+    request: Request,
+    context: ContextDep,
+    state: Annotated[str, Query(max_length=32)] = "",
+    cursor: Annotated[str | None, Query(max_length=256)] = None,
 ) -> Response:
-    """The newest alerts."""
+    """The newest alerts; a state that there is not counts as any."""
+    chosen = STATES.get(state)
     try:
-        page = list_alerts(context, cursor=cursor, limit=100)
+        page = list_alerts(context, state=chosen, cursor=cursor, limit=ALERTS)
     except InvalidError as error:
         return _problem(request, error)
-    return render(request, "alerts.html", alerts=page.items, cursor=page.next_cursor)
+    return render(request, "alerts.html", alerts=page.items, cursor=page.next_cursor, states=STATES, state=chosen or "")
 
 
 @pages.get("/alerts/{uuid}")
@@ -178,6 +189,13 @@ def reference(request: Request, context: ContextDep, slug: str) -> Response:
     except NotFoundError as error:
         return _problem(request, error)
     return render(request, "reference.html", ref=content, plotly=static_files.plotly_path())
+
+
+@pages.get("/api/docs")
+def api(request: Request) -> Response:
+    """What programs can ask for."""
+    app: FastAPI = request.app
+    return render(request, "api.html", groups=operations(app.openapi()), version=app.version)
 
 
 @figures.get("/runs/{uuid}/figures/{name}")
@@ -223,7 +241,7 @@ def figures_of_comparison(
         return _answer(request, compare_figures(session, run, shown.choices, palette_of(shown.theme)))
 
 
-@figures.get("/references/{slug}/figures/{stage}")
+@figures.get("/references/{slug}/figures/{stage:path}")
 def reference_figures(
     request: Request,
     context: ContextDep,
@@ -286,3 +304,4 @@ def install(app: FastAPI) -> None:
     ):
         app.include_router(router)
     guard.install(app)
+    problem_pages.install(app)

@@ -54,8 +54,8 @@ def base_of(request: Request) -> str:
 
 
 def render(request: Request, template: str, *, status: int = 200, **content: Any) -> HTMLResponse:
-    """A page from a template; every template knows `base`, `static`, `now`, the newest of the `news` that it
-    holds, and whether a token is in use."""
+    """A page from a template; every template knows `base`, `static`, `now`, its `status`, the newest of the
+    `news` that it holds, and whether a token is in use."""
     base = base_of(request)
     text = (
         environment()
@@ -64,6 +64,7 @@ def render(request: Request, template: str, *, status: int = 200, **content: Any
             base=base,
             static=base + static_path(),
             now=time.time(),
+            status=status,
             news=getattr(request.state, "news", 0),
             signed_in=request.app.state.context.settings.token is not None,
             **content,

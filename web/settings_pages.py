@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
-from urllib.parse import quote
+from typing import Annotated, Any
+from urllib.parse import urlencode
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 
-from service.channels.endpoints import change_channel, create_channel, delete_channel, test_channel
-from service.channels.schemas import ChannelChange, NewChannel
+from service.channels.endpoints import change_channel, create_channel, delete_channel, replay_channel, test_channel
+from service.channels.schemas import ChannelChange, NewChannel, Replay
 from service.context import Context, ContextDep
 from service.errors import NotFoundError, ProblemError
 from service.rules.endpoints import reset_project_rule, reset_run_rule, set_project_rule, set_run_rule
@@ -29,6 +29,7 @@ router = APIRouter(include_in_schema=False, dependencies=[Depends(guard.require_
 actions = APIRouter(
     include_in_schema=False, dependencies=[Depends(guard.require_sign_in), Depends(guard.require_same_origin)]
 )
+ProjectName = Annotated[str, Query(max_length=256)]
 ANSWERS = {"yes": True, "no": False}
 
 
@@ -38,13 +39,19 @@ def settings(request: Request, context: ContextDep) -> Response:
     return render(request, "settings.html", page=settings_page(context), told=None, secret=None)
 
 
-@router.get("/settings/projects/{slug}")
-def of_project(request: Request, context: ContextDep, slug: str) -> Response:
+@router.get("/settings/project")
+def of_project(request: Request, context: ContextDep, name: ProjectName) -> Response:
     """Every rule and what counts for it in a project."""
     try:
-        return render(request, "rules.html", page=project_settings(context, slug), tried=None)
+        return render(request, "rules.html", page=project_settings(context, name), tried=None)
     except ProblemError as error:
         return problem(request, error)
+
+
+@router.get("/settings/projects/{slug:path}")
+def of_project_by_path(request: Request, slug: str) -> Response:
+    """Where earlier versions had it; a project's name may hold slashes, which paths cannot."""
+    return RedirectResponse(f"{base_of(request)}/settings/project?{urlencode({'name': slug})}", 308)
 
 
 @router.get("/settings/runs/{uuid}")
@@ -72,7 +79,7 @@ async def add_channel(request: Request, context: ContextDep) -> Response:
 
 @actions.post("/settings/channels/{uuid}/{action}")
 async def change(request: Request, context: ContextDep, uuid: UUID, action: str) -> Response:
-    """Test, switch or remove a channel."""
+    """Test, switch or remove a channel, or send again what was given up."""
 
     def act() -> Response:
         if action == "test":
@@ -83,6 +90,10 @@ async def change(request: Request, context: ContextDep, uuid: UUID, action: str)
                 if answer.delivered
                 else f"The test message did not arrive{status}: {answer.error}"
             )
+            return render(request, "settings.html", page=settings_page(context), told=told, secret=None)
+        if action == "replay":
+            count = replay_channel(context, uuid, Replay()).replayed
+            told = f"{count:,} message{'' if count == 1 else 's'} will be sent again."
             return render(request, "settings.html", page=settings_page(context), told=told, secret=None)
         if action == "remove":
             delete_channel(context, uuid)
@@ -95,14 +106,14 @@ async def change(request: Request, context: ContextDep, uuid: UUID, action: str)
     return await _doing(request, act)
 
 
-@actions.post("/settings/projects/{slug}/rules/{action}")
-async def change_project_rule(request: Request, context: ContextDep, slug: str, action: str) -> Response:
+@actions.post("/settings/project/rules/{action}")
+async def change_project_rule(request: Request, context: ContextDep, name: ProjectName, action: str) -> Response:
     """Set a project's rule, or take it back."""
     form = await guard.form_of(request)
 
     def act() -> Response:
-        _change(form, action, partial(set_project_rule, context, slug), partial(reset_project_rule, context, slug))
-        return RedirectResponse(f"{base_of(request)}/settings/projects/{quote(slug, safe='')}", 303)
+        _change(form, action, partial(set_project_rule, context, name), partial(reset_project_rule, context, name))
+        return RedirectResponse(f"{base_of(request)}/settings/project?{urlencode({'name': name})}", 303)
 
     return await _doing(request, act)
 

@@ -87,6 +87,7 @@ def _act(
         answer = detail(session, row, base_url)
     if changed:
         notice = {"alert": str(alert_id), "run": str(answer.run), "project": answer.project}
-        change = {"change": answer.changes[-1].kind, "state": answer.state, "family": answer.family}
+        last = answer.changes[-1]
+        change = {"change": last.kind, "number": last.number, "state": answer.state, "family": answer.family}
         context.broker.publish("alert", notice | change)
     return answer

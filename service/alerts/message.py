@@ -174,6 +174,8 @@ def cut(text: str, limit: int) -> str:
     """At most `limit` characters of a text, ended at a word and with … where it was longer."""
     if len(text) <= limit:
         return text
+    if limit <= 0:
+        return ""
     kept = text[: limit - 1]
     word = kept.rfind(" ")
     return (kept[:word] if word > limit // 2 else kept).rstrip() + "…"

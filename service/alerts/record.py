@@ -31,13 +31,14 @@ class RunKey:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One change that was written. `messages` counts the channels that will hear of it."""
+    """One change that was written: `number` within its alert. `messages` counts the channels that will hear of it."""
 
     alert: UUID
     family: str
     kind: str
     state: str
     messages: int
+    number: int = 0
 
 
 def record(
@@ -99,8 +100,8 @@ def _settle(
     alert.held = settle(alert.held or {}, answers, now, clear_seconds, withdrawn) or None
     if alert.held is not None:
         return []
-    repository.add_change(alert, "settled", now, {"rules": list(alert.rules)})
-    return [Recorded(alert.uuid, alert.family, "settled", alert.state, 0)]
+    number = repository.add_change(alert, "settled", now, {"rules": list(alert.rules)})
+    return [Recorded(alert.uuid, alert.family, "settled", alert.state, 0, number)]
 
 
 def episode_of(repository: AlertRepository, alert: Alert) -> Episode:
@@ -165,7 +166,7 @@ def _write(
             recovery=_what_now(session, run, alert, bodies),
         )
         messages = enqueue(session, alert.id, number, run.project_id, message, now)
-    return Recorded(alert.uuid, alert.family, change.kind, alert.state, messages)
+    return Recorded(alert.uuid, alert.family, change.kind, alert.state, messages, number)
 
 
 def label_of(alert: Alert) -> AlertLabel:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, Text, cast, func, or_, select
+from sqlalchemy import Select, Text, and_, cast, exists, func, or_, select
 from sqlalchemy.orm import Session
 
-from service.database.models import Alert, AlertChange, Project, Run
+from service.database.models import Alert, AlertChange, Channel, Delivery, Project, Run
 from service.runs.cursor import decode, encode
 
 OPEN = ("firing", "acknowledged")
@@ -57,6 +57,39 @@ class AlertRepository:
             query = query.with_for_update(of=Alert)
         row = self.session.execute(query).one_or_none()
         return None if row is None else AlertRow(*row)
+
+    def locked(self, alert_id: int) -> AlertRow | None:
+        """The alert with this key, locked; None where another process holds it."""
+        query = _rows().where(Alert.id == alert_id).with_for_update(of=Alert, skip_locked=True)
+        row = self.session.execute(query).one_or_none()
+        return None if row is None else AlertRow(*row)
+
+    def mutes_over(self, now: float, limit: int) -> list[int]:
+        """Open alerts whose mute has ended by now (unix seconds)."""
+        found = select(Alert.id).where(Alert.state.in_(OPEN), Alert.muted_until <= now)
+        return list(self.session.scalars(found.limit(limit)))
+
+    def unheard(self, now: float, limit: int, pair: tuple[int, int] | None = None) -> list[tuple[int, int]]:
+        """Pairs of a firing alert and a channel whose last message about it is older than the channel's interval; of
+        one `pair` whether it is one."""
+        of_pair = and_(Delivery.alert_id == Alert.id, Delivery.channel_id == Channel.id)
+        last = select(func.max(func.coalesce(Delivery.delivered_at, Delivery.created_at))).where(of_pair)
+        found = (
+            select(Alert.id, Channel.id)
+            .join(Channel, and_(Channel.enabled, Channel.repeat_seconds.is_not(None)))
+            .where(
+                Alert.state == "firing",
+                Alert.muted_until.is_(None),
+                exists().where(of_pair),
+                ~exists().where(of_pair, Delivery.state == "pending"),
+                last.scalar_subquery() + Channel.repeat_seconds <= now,
+            )
+            .order_by(Alert.id, Channel.id)
+            .limit(limit)
+        )
+        if pair is not None:
+            found = found.where(Alert.id == pair[0], Channel.id == pair[1])
+        return [(alert, channel) for alert, channel in self.session.execute(found)]
 
     def beginning_with(self, text: str) -> list[UUID]:
         """Ids of alerts that begin so (hex digits and dashes), at most two."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import Annotated, Literal
 from uuid import UUID, uuid4
 
 from fastapi import APIRouter, Query
@@ -25,6 +25,8 @@ from service.channels.schemas import (
     DeliveryAnswer,
     DeliveryPage,
     NewChannel,
+    Replay,
+    ReplayAnswer,
     SecretChange,
     TestAnswer,
     channel_answer,
@@ -171,14 +173,28 @@ def list_channel_deliveries(
     channel_id: UUID,
     cursor: Annotated[str | None, Query(max_length=256, description="`next_cursor` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    state: Annotated[Literal["pending", "delivered", "failed"] | None, Query(description="Only those.")] = None,
 ) -> DeliveryPage:
     """What was sent to a channel or waits for it, with every attempt, the newest first."""
     with reading(context.engine) as session:
         repository = ChannelRepository(session)
-        rows, following = repository.deliveries(_channel(session, channel_id).channel.id, cursor, limit)
+        rows, following = repository.deliveries(_channel(session, channel_id).channel.id, cursor, limit, state)
         attempts = repository.attempts([row.delivery.id for row in rows])
         items = [delivery_answer(row, attempts[row.delivery.id]) for row in rows]
         return DeliveryPage(items=items, next_cursor=following)
+
+
+@router.post("/channels/{channel_id}/replay", operation_id="replay_channel", status_code=202)
+def replay_channel(context: ContextDep, channel_id: UUID, body: Replay) -> ReplayAnswer:
+    """Send again, with the same ids and in order, every message that was given up; one of them only once."""
+    with writing(context.engine) as session:
+        channel = _channel(session, channel_id).channel
+        _must_be_on(channel)
+        since = 0.0 if body.since is None else body.since.timestamp()
+        count = outbox.replay_failed(session, channel.id, time.time(), since)
+        channel.failures, channel.paused_until = 0, None
+    context.broker.publish("alert", {"change": "replayed"})
+    return ReplayAnswer(replayed=count)
 
 
 @router.post("/deliveries/{delivery_id}/replay", operation_id="replay_delivery", status_code=202)
@@ -189,11 +205,7 @@ def replay_delivery(context: ContextDep, delivery_id: UUID) -> DeliveryAnswer:
         row = repository.delivery(delivery_id)
         if row is None:
             raise NotFoundError(f"There is no delivery {delivery_id}.")
-        if not row.channel.enabled:
-            raise ConflictError(
-                f"Channel {row.channel.name} is disabled because its receiver answered 410. "
-                "A test message that arrives enables it again."
-            )
+        _must_be_on(row.channel)
         outbox.replay(row.delivery, time.time())
         row.channel.failures, row.channel.paused_until = 0, None
         answer = delivery_answer(row, repository.attempts([row.delivery.id])[row.delivery.id])
@@ -208,6 +220,14 @@ def _channel(session: Session, uuid: UUID) -> ChannelRow:
     if found is None:
         raise NotFoundError(f"There is no channel {uuid}. GET /api/v1/channels lists the channels.")
     return found
+
+
+def _must_be_on(channel: Channel) -> None:
+    if not channel.enabled:
+        raise ConflictError(
+            f"Channel {channel.name} is off: its receiver answered 410, or somebody switched it off. "
+            "Switch it on first; a test message that arrives does so too."
+        )
 
 
 def _limit(session: Session, channel: Channel, body: NewChannel | ChannelChange) -> None:

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import select, update
-from sqlalchemy.orm import Session
-
 from service.alerts.severity import SEVERITIES
-from service.database.models import Alert, Channel, Delivery, Run
+from service.channels.outbox_repository import OutboxRepository
+from service.database.models import Channel, Delivery
 
 Message = Mapping[str, Any]
 
@@ -23,21 +21,15 @@ LISTED = 10  # alerts that its text names
 SIGNS = {"alert.firing": "🔴", "alert.updated": "🟠", "alert.resolved": "🟢"}
 
 
-def gather(session: Session, leader: Delivery, channel: Channel) -> list[Delivery]:
+def gather(repository: OutboxRepository, leader: Delivery, channel: Channel) -> list[Delivery]:
     """The messages that go out with `leader`, in order, `leader` among them. It has been locked and not claimed yet."""
-    kept = list(session.scalars(select(Delivery).where(Delivery.sent_with == leader.id).order_by(Delivery.id)))
+    kept = repository.sent_with(leader.id)
     if channel.group_by == "none" or leader.attempts or leader.claimed_until is not None:
         return [leader, *kept]
-    joining = _joining(session, leader, channel)
+    joining = _joining(repository, leader, channel)
     for delivery in joining:
         delivery.sent_with = leader.id
     return [leader, *joining]
-
-
-def share(session: Session, leader: Delivery) -> None:
-    """What became of the first message of a group becomes of the others."""
-    others = update(Delivery).where(Delivery.sent_with == leader.id, Delivery.state == "pending")
-    session.execute(others.values(state=leader.state, delivered_at=leader.delivered_at))
 
 
 def bundle(deliveries: Sequence[Delivery], by: str) -> Message:
@@ -55,33 +47,9 @@ def bundle(deliveries: Sequence[Delivery], by: str) -> Message:
     return {**_heading(alerts, members, by), **group, "members": alerts}
 
 
-def _joining(session: Session, leader: Delivery, channel: Channel) -> list[Delivery]:
-    run = session.get_one(Run, session.get_one(Alert, leader.alert_id).run_id)
-    same = Run.id == run.id if channel.group_by == "run" else Run.project_id == run.project_id
-    fresh = (
-        select(Delivery)
-        .join(Alert, Alert.id == Delivery.alert_id)
-        .join(Run, Run.id == Alert.run_id)
-        .where(
-            Delivery.channel_id == channel.id,
-            Delivery.state == "pending",
-            Delivery.attempts == 0,
-            Delivery.claimed_until.is_(None),
-            Delivery.sent_with.is_(None),
-            Delivery.id != leader.id,
-            same,
-        )
-        .order_by(Delivery.id)
-        .limit(AT_MOST - 1)
-    )
-    found = list(session.scalars(fresh.with_for_update(skip_locked=True, of=Delivery)))
-    waiting = session.execute(
-        select(Delivery.alert_id, Delivery.change_number, Delivery.id).where(
-            Delivery.channel_id == channel.id,
-            Delivery.state == "pending",
-            Delivery.alert_id.in_({delivery.alert_id for delivery in found}),
-        )
-    ).all()
+def _joining(repository: OutboxRepository, leader: Delivery, channel: Channel) -> list[Delivery]:
+    found = repository.fresh(leader, channel.group_by, AT_MOST - 1)
+    waiting = repository.waiting_of(channel.id, {delivery.alert_id for delivery in found})
     chosen = {leader.id}
     joining: list[Delivery] = []
     for delivery in sorted(found, key=lambda each: (each.change_number, each.id)):

@@ -35,6 +35,14 @@ class AlertStateName(StrEnum):
     resolved = "resolved"
 
 
+class DeliveryStateName(StrEnum):
+    """What became of a message. `failed` is what was given up."""
+
+    pending = "pending"
+    delivered = "delivered"
+    failed = "failed"
+
+
 class GroupName(StrEnum):
     """What one message may be about."""
 

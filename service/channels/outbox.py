@@ -15,14 +15,13 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, bindparam, exists, func, or_, select, update
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import Session
 
 from service.alerts.severity import SEVERITIES
-from service.channels.grouping import bundle, gather, share
+from service.channels.grouping import bundle, gather
+from service.channels.outbox_repository import OutboxRepository
 from service.channels.sending import Reply
-from service.database.models import Channel, Delivery, DeliveryAttempt, Run
-from service.database.models.base import Real
+from service.database.models import Channel, Delivery, DeliveryAttempt
 
 # Seconds from one attempt to the next, as Standard Webhooks 1.0.0 recommends; after the last one a message has failed.
 SCHEDULE = (5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
@@ -85,21 +84,13 @@ def enqueue(
     *,
     only_channel: int | None = None,
 ) -> int:
-    """Write the message of an alert's change for every channel that wants it (or for one); how many there are."""
-    run_uuid = UUID(message["run"]["id"])
-    wanting = (
-        select(Channel)
-        .outerjoin(Run, Run.id == Channel.run_id)
-        .where(
-            Channel.enabled,
-            or_(Channel.project_id.is_(None), Channel.project_id == project_id),
-            or_(Channel.run_id.is_(None), Run.uuid == run_uuid),
-        )
-    )
-    if only_channel is not None:
-        wanting = wanting.where(Channel.id == only_channel)
+    """Write the message of an alert's change for every channel that wants it (or for one); how many will get it.
+
+    For a channel that is off it is written as given up: a replay sends it once the channel is on again.
+    """
+    wanting = OutboxRepository(session).channels_for(project_id, UUID(message["run"]["id"]), only_channel)
     alert = message["alert"]
-    channels = [found for found in session.scalars(wanting) if routed(found, alert["severity"], alert["rules"])]
+    channels = [found for found in wanting if routed(found, alert["severity"], alert["rules"])]
     for channel in channels:
         session.add(
             Delivery(
@@ -107,14 +98,14 @@ def enqueue(
                 alert_id=alert_id,
                 change_number=number,
                 channel_id=channel.id,
-                state="pending",
+                state="pending" if channel.enabled else "failed",
                 attempts=0,
                 next_attempt_at=now + (channel.group_wait if channel.group_by != "none" else 0.0),
                 payload=dict(message),
                 created_at=now,
             )
         )
-    return len(channels)
+    return sum(channel.enabled for channel in channels)
 
 
 def routed(channel: Channel, severity: str, rules: Sequence[str]) -> bool:
@@ -127,19 +118,19 @@ def routed(channel: Channel, severity: str, rules: Sequence[str]) -> bool:
 
 def is_due(session: Session, now: float, busy: Collection[int]) -> bool:
     """Whether `claim` would find anything."""
-    return bool(_ready(session, now, busy, 1))
+    return bool(OutboxRepository(session).ready(now, busy, 1))
 
 
 def claim(session: Session, now: float, lease: float, busy: Collection[int], limit: int) -> list[Claim]:
     """Take at most one due message of each channel that is not `busy`, `limit` in all, for `lease` seconds."""
     claims: list[Claim] = []
-    until = now + lease
-    for channel_id in _ready(session, now, busy, limit):
-        delivery = session.scalars(_FIRST, {"now": now, "channel": channel_id}).one_or_none()
+    until, repository = now + lease, OutboxRepository(session)
+    for channel_id in repository.ready(now, busy, limit):
+        delivery = repository.first_due(channel_id, now)
         if delivery is None:  # another process was quicker
             continue
         channel = session.get_one(Channel, channel_id)
-        message = bundle(gather(session, delivery, channel), channel.group_by)
+        message = bundle(gather(repository, delivery, channel), channel.group_by)
         delivery.claimed_until = until
         claims.append(
             Claim(
@@ -157,50 +148,6 @@ def claim(session: Session, now: float, lease: float, busy: Collection[int], lim
     return claims
 
 
-def _ready(session: Session, now: float, busy: Collection[int], limit: int) -> list[int]:
-    """Channels that can take a message now and have one that is due. One look into an index for each channel."""
-    return list(session.scalars(_READY, {"now": now, "busy": list(busy), "limit": limit}))
-
-
-def _due() -> tuple[ColumnElement[bool], ...]:
-    """A message that may go out at the time `now`."""
-    earlier, now = aliased(Delivery), bindparam("now", type_=Real)
-    waits = exists().where(
-        earlier.alert_id == Delivery.alert_id,
-        earlier.channel_id == Delivery.channel_id,
-        earlier.change_number < Delivery.change_number,
-        earlier.state == "pending",
-    )
-    return (
-        Delivery.state == "pending",
-        Delivery.next_attempt_at <= now,
-        or_(Delivery.claimed_until.is_(None), Delivery.claimed_until < now),
-        Delivery.sent_with.is_(None),
-        ~waits,
-    )
-
-
-# Made once: they are asked at every message, and to make them takes longer than to ask them.
-_READY = (
-    select(Channel.id)
-    .where(
-        Channel.enabled,
-        or_(Channel.paused_until.is_(None), Channel.paused_until <= bindparam("now")),
-        Channel.id.not_in(bindparam("busy", expanding=True)),
-        exists().where(Delivery.channel_id == Channel.id, *_due()),
-    )
-    .order_by(func.random())  # else the first ones, where they never run dry, would leave no sender to the others
-    .limit(bindparam("limit"))
-)
-_FIRST = (
-    select(Delivery)
-    .where(Delivery.channel_id == bindparam("channel"), *_due())
-    .order_by(Delivery.next_attempt_at, Delivery.id)
-    .limit(1)
-    .with_for_update(skip_locked=True, of=Delivery)
-)
-
-
 def record(
     session: Session,
     claimed: Claim,
@@ -213,9 +160,8 @@ def record(
     410 disables the channel and gives up what it still waits for. An attempt that outlived its claim counts only if it
     was successful: another process may be at it by now.
     """
-    delivery = session.scalars(
-        select(Delivery).where(Delivery.id == claimed.delivery_id).with_for_update()
-    ).one_or_none()
+    repository = OutboxRepository(session)
+    delivery = repository.locked(claimed.delivery_id)
     if delivery is None:
         return None
     delivery.attempts += 1
@@ -230,20 +176,20 @@ def record(
         )
     )
     ended = attempt.at + attempt.seconds
-    _count(session, claimed.channel_id, attempt, ended)
+    _count(repository, claimed.channel_id, attempt, ended)
     if attempt.delivered:
         delivery.state, delivery.delivered_at, delivery.claimed_until = "delivered", ended, None
-        share(session, delivery)
+        repository.share(delivery)
         return delivery
     if delivery.state != "pending" or delivery.claimed_until != claimed.until:
         return delivery
     delivery.claimed_until = None
     gone = attempt.status == GONE
     if gone:
-        _disable(session, claimed.channel_id)
+        repository.disable(claimed.channel_id)
     if gone or delivery.attempts > len(schedule):
         delivery.state = "failed"
-        share(session, delivery)
+        repository.share(delivery)
     else:
         wait = schedule[delivery.attempts - 1] * (1.0 + JITTER * chance())
         asked = retry_after(attempt.reply, ended) if attempt.reply else 0.0
@@ -289,14 +235,21 @@ def replay(delivery: Delivery, now: float) -> None:
     delivery.sent_with = None
 
 
-def _count(session: Session, channel_id: int, attempt: Attempt, ended: float) -> None:
+def replay_failed(session: Session, channel_id: int, now: float, since: float = 0.0) -> int:
+    """Send again what was given up for a channel (of what was written `since`, unix seconds), each with its id, in
+    order within an alert; how many messages that is."""
+    failed = OutboxRepository(session).failed(channel_id, since)
+    for delivery in failed:
+        replay(delivery, now)
+    return len(failed)
+
+
+def _count(repository: OutboxRepository, channel_id: int, attempt: Attempt, ended: float) -> None:
     """The circuit breaker: a receiver that fails again and again is left alone, then tried with one message.
 
     An answer that refuses one message (4xx) says nothing about the others.
     """
-    channel = session.scalars(
-        select(Channel).where(Channel.id == channel_id).with_for_update(key_share=True)
-    ).one_or_none()
+    channel = repository.counted(channel_id)
     if channel is None:
         return
     status = attempt.status
@@ -308,9 +261,3 @@ def _count(session: Session, channel_id: int, attempt: Attempt, ended: float) ->
     if channel.failures >= BREAK_AFTER:
         rest = min(FIRST_REST * 2.0 ** min(channel.failures - BREAK_AFTER, 10), LONGEST_REST)
         channel.paused_until = ended + rest
-
-
-def _disable(session: Session, channel_id: int) -> None:
-    session.execute(update(Channel).where(Channel.id == channel_id).values(enabled=False))
-    waiting = (Delivery.channel_id == channel_id, Delivery.state == "pending")
-    session.execute(update(Delivery).where(*waiting).values(state="failed", claimed_until=None))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
-from sqlalchemy import Select, delete, select
+from sqlalchemy import Select, delete, func, select
 from sqlalchemy.orm import Session
 
 from service.database.models import Alert, Channel, Delivery, DeliveryAttempt, Project, Run
@@ -24,11 +24,14 @@ class DeliveryRow:
 
 @dataclass(frozen=True, slots=True)
 class ChannelRow:
-    """A channel with the slug of its project and the id of its run, None where it takes all."""
+    """A channel with the slug of its project and the id of its run, None where it takes all; how many messages wait for
+    it, and how many were given up."""
 
     channel: Channel
     project: str | None
     run: UUID | None
+    waiting: int = 0
+    failed: int = 0
 
 
 class ChannelRepository:
@@ -39,12 +42,28 @@ class ChannelRepository:
 
     def all(self) -> list[ChannelRow]:
         """Every channel, by name."""
-        return [ChannelRow(*row) for row in self.session.execute(_channels().order_by(Channel.name))]
+        return self._counted([ChannelRow(*row) for row in self.session.execute(_channels().order_by(Channel.name))])
 
     def by_uuid(self, uuid: UUID) -> ChannelRow | None:
         """One channel."""
         row = self.session.execute(_channels().where(Channel.uuid == uuid)).one_or_none()
-        return None if row is None else ChannelRow(*row)
+        return None if row is None else self._counted([ChannelRow(*row)])[0]
+
+    def _counted(self, rows: list[ChannelRow]) -> list[ChannelRow]:
+        found = (
+            select(Delivery.channel_id, Delivery.state, func.count())
+            .where(Delivery.channel_id.in_([row.channel.id for row in rows]), Delivery.state.in_(("pending", "failed")))
+            .group_by(Delivery.channel_id, Delivery.state)
+        )
+        counts = {(channel, state): count for channel, state, count in self.session.execute(found)}
+        return [
+            replace(
+                row,
+                waiting=counts.get((row.channel.id, "pending"), 0),
+                failed=counts.get((row.channel.id, "failed"), 0),
+            )
+            for row in rows
+        ]
 
     def run(self, uuid: UUID) -> Run | None:
         """The run with this id."""
@@ -61,8 +80,10 @@ class ChannelRepository:
         self.session.execute(delete(Delivery).where(Delivery.channel_id == channel.id))
         self.session.delete(channel)
 
-    def deliveries(self, channel_id: int, cursor: str | None, limit: int) -> tuple[list[DeliveryRow], str | None]:
-        """A channel's deliveries, the newest first, and the cursor of the next page.
+    def deliveries(
+        self, channel_id: int, cursor: str | None, limit: int, state: str | None = None
+    ) -> tuple[list[DeliveryRow], str | None]:
+        """A channel's deliveries (in one state), the newest first, and the cursor of the next page.
 
         Raises:
             InvalidError: the cursor was not made here.
@@ -70,6 +91,8 @@ class ChannelRepository:
         query = _deliveries().where(Delivery.channel_id == channel_id).order_by(Delivery.id.desc()).limit(limit + 1)
         if cursor is not None:
             query = query.where(Delivery.id < decode(cursor)[1])
+        if state is not None:
+            query = query.where(Delivery.state == state)
         rows = [DeliveryRow(*row) for row in self.session.execute(query)]
         following = encode((0.0, rows[limit - 1].delivery.id)) if len(rows) > limit else None
         return rows[:limit], following

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 
 import httpx
 
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
+UNICAST = ipaddress.ip_network("2000::/3")  # all that is assigned to the public internet lies inside
+# Set aside (IANA's registries of special addresses), and still global to Python 3.11.
+SPECIAL = [ipaddress.ip_network(text) for text in ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")]
 MAX_URL = 2048
 
 
@@ -30,9 +34,10 @@ def is_public(address: str) -> bool:
             inner = ipaddress.IPv4Address(int(parsed) & 0xFFFFFFFF)
         if inner is not None:
             return is_public(str(inner))
-        if parsed.teredo is not None:
+        if parsed.teredo is not None or parsed not in UNICAST:
             return False
-    return parsed.is_global and not parsed.is_multicast
+    set_aside = any(parsed in network for network in SPECIAL if network.version == parsed.version)
+    return parsed.is_global and not parsed.is_multicast and not set_aside
 
 
 def check_url(url: str, *, allow_private: bool) -> httpx.URL:
@@ -60,13 +65,22 @@ def check_url(url: str, *, allow_private: bool) -> httpx.URL:
         raise UnsafeAddressError(f"has the impossible port {parsed.port}")
     if parsed.userinfo:
         raise UnsafeAddressError("must not carry a user name or password")
-    try:
-        refused = not is_public(parsed.host)
-    except ValueError:
-        refused = parsed.host == "localhost" or parsed.host.endswith(".localhost")
-    if refused and not allow_private:
+    if not allow_private and not _may_be_public(parsed.host.rstrip(".")):
         raise UnsafeAddressError(refusal(parsed.host))
     return parsed
+
+
+def _may_be_public(host: str) -> bool:
+    """Whether a host is a public address, or a name that may lead to one. An IPv4 address may be written as a single
+    number, in hexadecimal, or with parts left out: resolvers take all of that."""
+    try:
+        return is_public(host)
+    except ValueError:
+        pass
+    try:
+        return is_public(socket.inet_ntoa(socket.inet_aton(host)))
+    except OSError:
+        return host != "localhost" and not host.endswith(".localhost")
 
 
 def refusal(address: str) -> str:

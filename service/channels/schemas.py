@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from service.channels.kinds import KINDS
 from service.channels.names import GroupName, KindName
@@ -77,6 +77,7 @@ class ChannelAnswer(BaseModel):
     """A channel. `url` leaves out what must stay secret; `enabled` is false once a receiver has answered 410.
 
     `paused_until` is set while the circuit breaker holds messages back, after `failures` failed attempts in a row.
+    `waiting` counts messages that are still to be sent, `failed` those that were given up and can be replayed.
     """
 
     id: UUID
@@ -95,6 +96,8 @@ class ChannelAnswer(BaseModel):
     paused_until: Time | None
     secret_overlap_until: Time | None
     created_at: Time
+    waiting: int
+    failed: int
 
 
 class CreatedChannel(ChannelAnswer):
@@ -144,6 +147,20 @@ class DeliveryAnswer(BaseModel):
     delivered_at: Time | None
 
 
+class Replay(BaseModel):
+    """Which of the messages that were given up to send again: those written since a time, or all."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    since: AwareDatetime | None = None
+
+
+class ReplayAnswer(BaseModel):
+    """How many messages are sent again."""
+
+    replayed: int
+
+
 class DeliveryPage(BaseModel):
     """Deliveries, the newest first; `next_cursor` is null on the last page."""
 
@@ -178,6 +195,8 @@ def channel_answer(row: ChannelRow, settings: Settings) -> ChannelAnswer:
         paused_until=paused,
         secret_overlap_until=overlap,
         created_at=channel.created_at,
+        waiting=row.waiting,
+        failed=row.failed,
     )
 
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from service.channels.kind import HttpKind
-from service.channels.texts import PICTURE, one_line, shorter, subject_line, title_line
+from service.channels.texts import PICTURE, encoded_bytes, fitted, one_line, shorter, subject_line, title_line
 
 MAX_BODY = 28_000  # bytes of a whole message
 STYLES = {"alert.firing": "attention", "alert.updated": "warning", "alert.resolved": "good", "channel.test": "accent"}
-TEXT_LIMITS = (1500, 500, 150)  # characters of one text, tried in turn until the message fits
+TEXT_LIMITS = (1500, 500, 150, 50)  # characters of one text, tried in turn until the message fits
 
 
 class Teams(HttpKind):
@@ -24,12 +22,7 @@ class Teams(HttpKind):
     name = "teams"
 
     def payload(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        body: dict[str, Any] = {}
-        for limit in TEXT_LIMITS:
-            body = _message(message, limit)
-            if len(msgspec.json.encode(body)) < MAX_BODY:
-                break
-        return body
+        return fitted(lambda limit: _message(message, limit), TEXT_LIMITS, encoded_bytes, MAX_BODY)
 
 
 def _message(message: Mapping[str, Any], limit: int) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from service.alerts.message import cut
 
@@ -23,7 +25,29 @@ def one_line(text: str) -> str:
 
 def shorter(text: str, limit: int) -> str:
     """`cut` by UTF-16 units, of which a character beyond the basic plane has two."""
-    return cut(text, limit - sum(ord(character) > 0xFFFF for character in text[:limit]))
+    kept = units = 0
+    for kept, character in enumerate(text):  # noqa: B007 (how many characters fit is the answer)
+        units += 2 if ord(character) > 0xFFFF else 1
+        if units > limit:
+            break
+    else:
+        return text
+    return cut(text, kept)
+
+
+def fitted(write: Callable[[int], dict[str, Any]], limits: Sequence[int], size: Callable[[Any], int], most: int) -> Any:
+    """What `write` makes with the first of these limits of characters of one text that keeps the whole below `most`."""
+    body: dict[str, Any] = {}
+    for limit in limits:
+        body = write(limit)
+        if size(body) < most:
+            break
+    return body
+
+
+def encoded_bytes(body: Any) -> int:
+    """Bytes of a body on the network."""
+    return len(msgspec.json.encode(body))
 
 
 def backslashed(text: str, marks: str) -> str:

@@ -19,7 +19,8 @@ PREFIX = "whsec_"
 SECRET_BYTES = (24, 64)  # what the specification allows
 MAX_BODY = 20_000  # bytes; receivers may refuse more
 TEXT_LIMITS = (2000, 400, 100)  # characters of any one text, tried in turn until the body fits
-OPTIONAL = ("judgements", "next_checks", "evidence", "summary", "facts")  # left out in this order if it still does not
+# Left out in this order if it still does not.
+OPTIONAL = ("judgements", "next_checks", "evidence", "summary", "facts", "causes", "recovery")
 
 
 class StandardWebhook(HttpKind):
@@ -70,6 +71,9 @@ def _fitted(message: Mapping[str, Any]) -> bytes:
         if len(body) < MAX_BODY:
             return body
     data = {name: _shortened(value, TEXT_LIMITS[-1]) for name, value in kept.items()}
+    if "group" in data:  # what is left of each message is what tells it from the others
+        listed = [{"id": each["id"], "alert": {"id": each["alert"]["id"]}} for each in data["group"]["messages"]]
+        data["group"] = {**data["group"], "messages": listed}
     for name in OPTIONAL:
         data.pop(name, None)
         body = _encoded(message, data)

@@ -141,5 +141,9 @@ def _view(
         reference_version=known.version,
         heldout=known.heldout,
         siblings=known.siblings,
+        expected_rows=known.rows,
         tasks=known.tasks,
+        schedule=known.schedule,
+        reference_items=known.items,
+        recipe=known.recipe,
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
-from service.channels.names import GroupName, KindName, SeverityName
+from service.channels.names import DeliveryStateName, GroupName, KindName, SeverityName
 from service.cli.opening import read_settings, service_context
 from service.cli.output import fail, make_table, plain_console
 
@@ -19,6 +20,8 @@ EXAMPLE_ADD = "Example: pacenote channel add team slack https://hooks.slack.com/
 EXAMPLE_LIST = "Example: pacenote channel list"
 EXAMPLE_TEST = "Example: pacenote channel test team"
 EXAMPLE_SWITCH = "Example: pacenote channel switch team --off"
+EXAMPLE_DELIVERIES = "Example: pacenote channel deliveries team --state failed"
+EXAMPLE_REPLAY = "Example: pacenote channel replay team"
 EXAMPLE_ROTATE = "Example: pacenote channel rotate on-call --overlap-hours 48"
 EXAMPLE_REMOVE = "Example: pacenote channel remove team"
 
@@ -87,6 +90,8 @@ def show_list(database_url: Url = None) -> None:
         state = "enabled" if channel.enabled else "disabled"
         if channel.enabled and channel.paused_until:
             state = f"rests after {channel.failures} failures"
+        state += f", {channel.waiting:,} waiting" if channel.waiting else ""
+        state += f", {channel.failed:,} given up" if channel.failed else ""
         table.add_row(channel.name, channel.kind, channel.url, "; ".join(gets) or "all alerts", state)
     plain_console().print(table)
 
@@ -103,6 +108,50 @@ def switch(
     with _context(database_url) as context:
         change_channel(context, _id(context, name), ChannelChange(enabled=on))
     typer.echo(f"Channel {name} is {'on' if on else 'off'}.")
+
+
+def deliveries(
+    name: Name,
+    state: Annotated[DeliveryStateName | None, typer.Option(help="Only those.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 50,
+    database_url: Url = None,
+) -> None:
+    """What was sent to a channel or waits for it, the newest first."""
+    from service.channels.endpoints import list_channel_deliveries
+
+    with _context(database_url) as context:
+        wanted = None if state is None else state.value
+        items = list_channel_deliveries(context, _id(context, name), None, limit, wanted).items
+    table = make_table("id", "written", "message", "state", "tries", "last answer")
+    for item in items:
+        last = item.attempts[-1] if item.attempts else None
+        answer = "" if last is None else last.error or f"{last.status} after {last.seconds:.2f} s"
+        at = datetime.fromtimestamp(item.created_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        table.add_row(str(item.id), at, item.type, item.state, str(len(item.attempts)), answer)
+    plain_console().print(table)
+
+
+def replay(
+    name: Name,
+    delivery: Annotated[
+        UUID | None, typer.Argument(help="Id of one message. All that were given up if left out.")
+    ] = None,
+    since: Annotated[datetime | None, typer.Option(help="Only of those written since then (UTC).")] = None,
+    database_url: Url = None,
+) -> None:
+    """Send again what was given up, with the same ids. A running service sends it within a second."""
+    from service.channels.endpoints import replay_channel, replay_delivery
+    from service.channels.schemas import Replay
+
+    with _context(database_url) as context:
+        channel = _id(context, name)
+        if delivery is not None:
+            replay_delivery(context, delivery)
+            count = 1
+        else:
+            body = Replay(since=None if since is None else since.replace(tzinfo=since.tzinfo or UTC))
+            count = replay_channel(context, channel, body).replayed
+    typer.echo(f"{count:,} message{'' if count == 1 else 's'} to {name} will be sent again.")
 
 
 def rotate(

@@ -93,6 +93,8 @@ _channels.command("add", epilog=channel.EXAMPLE_ADD)(channel.add)
 _channels.command("list", epilog=channel.EXAMPLE_LIST)(channel.show_list)
 _channels.command("test", epilog=channel.EXAMPLE_TEST)(channel.send_test)
 _channels.command("switch", epilog=channel.EXAMPLE_SWITCH)(channel.switch)
+_channels.command("deliveries", epilog=channel.EXAMPLE_DELIVERIES)(channel.deliveries)
+_channels.command("replay", epilog=channel.EXAMPLE_REPLAY)(channel.replay)
 _channels.command("rotate", epilog=channel.EXAMPLE_ROTATE)(channel.rotate)
 _channels.command("remove", epilog=channel.EXAMPLE_REMOVE)(channel.remove)
 

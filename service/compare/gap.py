@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .align import Aligned, Floats, Ints
+from .medians import median, row_medians
 from .noise import MAD_TO_SD, variance_inflation
 
 NOISE_MEMORY = 21  # blocks whose median spread stands for the noise of one: a single odd block does not set it
@@ -89,7 +90,7 @@ def block_gaps(aligned: Aligned, window: int, *, min_points: int = MIN_POINTS) -
 
 def stride_of(steps: Ints) -> int:
     """The usual distance of logged steps, from the first ones."""
-    return int(np.median(np.diff(steps[:STRIDE_POINTS]))) if len(steps) > 1 else 1
+    return int(median(np.diff(steps[:STRIDE_POINTS]))) if len(steps) > 1 else 1
 
 
 def widened(window: int, stride: int) -> int:
@@ -161,14 +162,14 @@ def change(before: Floats, after: Floats, noise_sd: float, *, assumed_sd: float 
     """Median of `after` minus median of `before`, for evaluations whose gap has standard deviation `noise_sd`.
 
     Medians forgive one-off jumps; their variance is pi/2 of a mean's from three values on. Without `before` the value
-    before is taken as 0 with standard deviation `assumed_sd`. ValueError if `after` is empty."""
+    before is taken as 0 with standard deviation `assumed_sd`. NaN with an infinite error where `after` holds none."""
     before, after = before[np.isfinite(before)], after[np.isfinite(after)]
     if len(after) == 0:
-        raise ValueError("change: there is no finite value after the onset")
-    base = float(np.median(before)) if len(before) else 0.0
-    variance = _median_variance(len(after)) * noise_sd**2
-    variance += _median_variance(len(before)) * noise_sd**2 if len(before) else assumed_sd**2
-    return Change(float(np.median(after)) - base, float(np.sqrt(variance)), len(before), len(after))
+        return Change(float("nan"), float("inf"), len(before), 0)
+    base = median(before) if len(before) else 0.0
+    variance = _median_variance(len(after)) * noise_sd * noise_sd  # no powers: they raise where too large for a float
+    variance += _median_variance(len(before)) * noise_sd * noise_sd if len(before) else assumed_sd * assumed_sd
+    return Change(median(after) - base, float(np.sqrt(variance)), len(before), len(after))
 
 
 def generalization_gap_change(train: Change, heldout: Change) -> Change:
@@ -207,9 +208,9 @@ def _robust(values: Floats, starts: Ints, counts: Ints) -> tuple[Floats, Floats,
     for count in np.unique(counts).tolist():
         rows = np.flatnonzero(counts == count)
         grid = values[starts[rows][:, None] + np.arange(count)]
-        median = _middle(grid)[:, None]
+        median = row_medians(grid)[:, None]
         grid = grid - median
-        spread = MAD_TO_SD * _middle(np.abs(grid))
+        spread = MAD_TO_SD * row_medians(np.abs(grid))
         bound = CLIP_SD * spread[:, None]
         clipped = np.clip(grid, -bound, bound)
         pulled = clipped.sum(axis=1) / count
@@ -219,14 +220,6 @@ def _robust(values: Floats, starts: Ints, counts: Ints) -> tuple[Floats, Floats,
         mean[rows], sd[rows] = median[:, 0] + pulled, spread
         lag_one[rows] = np.where(power > 0, lag / np.where(power > 0, power, 1.0), 0.0) + 1.0 / count
     return mean, sd, lag_one
-
-
-def _middle(grid: Floats) -> Floats:
-    """Median of each row; no value may be NaN."""
-    count = grid.shape[1]
-    low, high = (count - 1) // 2, count // 2
-    ordered = np.partition(grid, (low, high), axis=1)
-    return (ordered[:, low] + ordered[:, high]) / 2.0
 
 
 def _row_median(grid: Floats, counts: Ints) -> Floats:

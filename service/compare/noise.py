@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .medians import median
+
 Floats = NDArray[np.float64]
 
 MAD_TO_SD = 1.4826  # median absolute deviation -> standard deviation of a normal distribution
@@ -46,7 +48,7 @@ def step_noise(values: Floats) -> float | None:
     if len(finite) < 5:
         return None
     second = finite[2:] - 2.0 * finite[1:-1] + finite[:-2]
-    return float(MAD_TO_SD * np.median(np.abs(second)) / np.sqrt(6.0))
+    return float(MAD_TO_SD * median(np.abs(second)) / np.sqrt(6.0))
 
 
 def variance_inflation(lag_one: Floats | float) -> Floats:
@@ -61,7 +63,8 @@ def default_window(noise_sd: float | None, tolerance: float, length: int | None 
     most = 500 if length is None else int(np.clip(length // 1000 * 50, 50, 500))
     if noise_sd is None or not np.isfinite(noise_sd) or tolerance <= 0.0:
         return most
-    steps = 2.0 * (8.0 * noise_sd / tolerance) ** 2
+    ratio = 8.0 * noise_sd / tolerance
+    steps = 2.0 * ratio * ratio  # a power of a float raises where it is too large for one
     return int(min(np.clip(np.ceil(steps / 50.0) * 50.0, 50, 500), most))
 
 

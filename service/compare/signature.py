@@ -265,8 +265,12 @@ class _Window:
     """Sums over the 25 points around each of n points, none reaching over an edge."""
 
     def __init__(self, n: int, breaks: Sequence[int]) -> None:
-        edges = np.unique(np.clip(np.array([0, *breaks, n], dtype=np.int64), 0, n))
         half = WINDOW // 2
+        if not breaks and n > WINDOW:  # the usual case
+            self._near = np.append(np.arange(half), np.arange(n - half, n))
+            self._low, self._high = np.maximum(self._near - half, 0), np.minimum(self._near + half + 1, n)
+            return
+        edges = np.unique(np.clip(np.array([0, *breaks, n], dtype=np.int64), 0, n))
         near = np.unique(np.clip(edges[:, None] + np.arange(-half, half), 0, n - 1))
         piece = np.searchsorted(edges, near, side="right")
         self._near = near

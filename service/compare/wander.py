@@ -31,13 +31,15 @@ def own_wander(steps: Ints, values: Floats, window: int, noise_sd: float | None)
     starts = np.flatnonzero(np.diff(index, prepend=index[0] - 1))
     counts = np.diff(np.append(starts, len(index)))
     means = np.add.reduceat(values, starts) / counts
-    grid = np.full(int(index[-1] - index[0]) + 1, np.nan)
     enough = counts >= LEAST_POINTS
-    grid[index[starts][enough] - index[0]] = means[enough]
-    grid = grid[int(SKIPPED * len(grid)) :]
-    if np.isfinite(grid).sum() < FEWEST:
+    blocks, means = index[starts][enough], means[enough]
+    late = (blocks >= index[0] + int(SKIPPED * (index[-1] - index[0] + 1))) & np.isfinite(means)
+    blocks, means = blocks[late], means[late]
+    if len(blocks) < FEWEST:
         return None
-    second = grid[2 * LAG :] - 2.0 * grid[LAG:-LAG] + grid[: -2 * LAG]
+    before, after = (np.minimum(np.searchsorted(blocks, blocks + lag), len(blocks) - 1) for lag in (-LAG, LAG))
+    both = (blocks[before] == blocks - LAG) & (blocks[after] == blocks + LAG)
+    second = means[after[both]] - 2.0 * means[both] + means[before[both]]
     second = second[np.isfinite(second)]
     if len(second) < FEWEST // 2:
         return None

@@ -15,6 +15,7 @@ Ints = NDArray[np.int64]
 Hit = tuple[int, int, float]  # index, lag, correlation
 
 WORD = 24  # residual signs in one word; equal batches (r = 0.99) give equal words one time in three
+FOLD = 4  # a piece of the index is joined to the one before it once that is not this many times as long
 WORD_SAMPLE = 8  # words are compared only where their hash is 0 modulo this, so that copies are sampled together
 
 
@@ -27,10 +28,6 @@ def recurrences(signal: Floats, *, min_lag: int, window: int = 64, least: float 
     return Recurrences(min_lag, window, least).find(signal, np.zeros(0))
 
 
-def _none() -> Ints:
-    return np.zeros(0, np.int64)
-
-
 @dataclass(slots=True)
 class Recurrences:
     """`recurrences` of a signal that grows: its words are kept in order, and new ones are looked up among them."""
@@ -39,15 +36,14 @@ class Recurrences:
     window: int = 64
     least: float = 0.9
     _settled: Floats = field(default_factory=lambda: np.zeros(0))
-    _words: Ints = field(default_factory=_none)  # ascending, equal ones by position
-    _positions: Ints = field(default_factory=_none)
+    _pieces: list[tuple[Ints, Ints]] = field(default_factory=list[tuple[Ints, Ints]])  # words ascending, positions
     _late: Ints = field(default_factory=lambda: np.zeros((2, 0), np.int64))  # pairs whose window is not settled yet
     _hits: dict[int, Hit] = field(default_factory=dict[int, Hit])
 
     def find(self, settled: Floats, rest: Floats) -> list[Hit]:
         """Recurrences in `settled` (m,), which only ever grows at its end, and `rest`, which may change, behind it."""
         if same_bits(self._settled, settled) < len(self._settled):
-            self._settled, self._words, self._positions = np.zeros(0), _none(), _none()
+            self._settled, self._pieces = np.zeros(0), []
             self._late, self._hits = np.zeros((2, 0), np.int64), {}
         done, self._settled = max(len(self._settled) - WORD + 1, 0), settled
         positions, words = sign_words(settled[done:])
@@ -71,11 +67,11 @@ class Recurrences:
         """New words with the occurrence before each: (2, k) positions and lags of at least `min_lag`, by position."""
         order = np.lexsort((positions, words))
         words, positions = words[order], positions[order]
-        old = np.searchsorted(self._words, words, side="right") - 1
         before = np.full(len(words), -1, np.int64)
-        if len(self._words):
-            met = (old >= 0) & (self._words[np.maximum(old, 0)] == words)
-            before[met] = self._positions[old[met]]
+        for known, places in self._pieces:  # later ones hold later positions
+            old = np.searchsorted(known, words, side="right") - 1
+            met = (old >= 0) & (known[np.maximum(old, 0)] == words)
+            before[met] = places[old[met]]
         again = np.flatnonzero(words[1:] == words[:-1]) + 1
         before[again] = positions[again - 1]
         lags = positions - before
@@ -84,10 +80,17 @@ class Recurrences:
         return found[:, np.argsort(found[0], kind="stable")]
 
     def _insert(self, positions: Ints, words: Ints) -> None:
-        order = np.lexsort((positions, words))
-        words, positions = words[order], positions[order]
-        at = np.searchsorted(self._words, words, side="right")
-        self._words, self._positions = np.insert(self._words, at, words), np.insert(self._positions, at, positions)
+        """Keep new words, with what is kept in few pieces: to put each among all others would move them all."""
+        if len(words) == 0:
+            return
+        pieces = self._pieces
+        order = np.argsort(words, kind="stable")
+        pieces.append((words[order], positions[order]))
+        while len(pieces) > 1 and len(pieces[-2][0]) < FOLD * len(pieces[-1][0]):
+            (words, positions), (later, after) = pieces[-2:]
+            words, positions = np.concatenate((words, later)), np.concatenate((positions, after))
+            order = np.argsort(words, kind="stable")
+            pieces[-2:] = [(words[order], positions[order])]
 
     def _judged(self, pairs: Ints, signal: Floats, start: int) -> list[Hit]:
         """The pairs whose windows are alike. `signal` holds the points from `start` on; earlier ones are settled."""

@@ -16,6 +16,7 @@ from .inputs import RunView, Series, Tolerance
 
 TRAIN = "train/ce_loss"
 PARAMETERS = ("model.parameters", "parameters")
+SCALE_POINTS = 1_000  # first points by which the tokens of a step are known
 IN_A_NAME = re.compile(r"(?<![a-z\d.])(\d+(?:\.\d+)?)(b|m)(?![a-z\d])", re.IGNORECASE)
 
 
@@ -27,8 +28,8 @@ def scale_of(name: str, entries: Mapping[str, Any], run: Series | None) -> Scale
         parameters = float(named[1]) * (1e9 if named[2].lower() == "b" else 1e6)
     tokens: float | None = None
     if run is not None and len(run) > 1:
-        steps = np.maximum(np.diff(run.steps[:1000]), 1)
-        found = float(np.median(np.diff(run.tokens[:1000]) / steps))
+        steps = np.maximum(np.diff(run.steps[:SCALE_POINTS]), 1)
+        found = float(np.median(np.diff(run.tokens[:SCALE_POINTS]) / steps))
         tokens = found if np.isfinite(found) and found > 0.0 else None
     return Scale(parameters, tokens)
 

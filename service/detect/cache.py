@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from service.compare.align import Level, align, kind_of, level
+from service.compare.align import Level, align, head, kind_of, level
 from service.compare.gap import (
     STRIDE_POINTS,
     Blocks,
@@ -25,6 +25,7 @@ from service.compare.gap import (
 )
 from service.compare.growing import same_bits
 from service.compare.pairs import Pool
+from service.compare.units import POINTS, other_unit
 from service.compare.words import Recurrences
 
 from .beside import Pairs, Whole, whole
@@ -34,7 +35,6 @@ from .signals import LagChart, Signal, Track, signal
 
 T = TypeVar("T")
 
-SCANS_PER_RUN = 32
 MOST_CHARTS = 64
 MIN_LAG_ANYWHERE = 64  # points: what comes again nearer than that is a rhythm
 KEPT_RUNS = 4  # series of that many runs are held, so that what was seen before can be told from what was changed
@@ -68,8 +68,8 @@ class LevelCache:
     lock: Lock = field(default_factory=Lock, repr=False)
     runs: OrderedDict[int, _Held] = field(default_factory=OrderedDict[int, _Held])
     made: list[tuple[tuple[object, ...], object]] = field(default_factory=list[tuple[tuple[object, ...], object]])
-    scans: OrderedDict[tuple[str, int], tuple[Series, tuple[Ints, ...]]] = field(
-        default_factory=OrderedDict[tuple[str, int], tuple[Series, tuple[Ints, ...]]]
+    scans: dict[str, list[tuple[Series, tuple[Ints, ...]]]] = field(
+        default_factory=dict[str, list[tuple[Series, tuple[Ints, ...]]]]
     )
     tracks: dict[str, Track] = field(default_factory=dict[str, Track])
     paired: dict[str, Pairs] = field(default_factory=dict[str, Pairs])
@@ -120,6 +120,12 @@ class LevelCache:
     def unchanged(self, name: Hashable, parts: tuple[object, ...], make: Callable[[], T]) -> T:
         """What `make` gives of this run, made again only where one of `parts`, all that it rests on, is another one."""
         return self.kept(Unchanged).get(name, parts, make)
+
+    def other_unit(self, metric: str, run: Series, reference: Level) -> str | None:
+        """`other_unit` of a run's metric, told again only of other first points."""
+        first = head(run, reference, POINTS)
+        parts = (Series(first.steps, first.tokens, first.values), reference)
+        return self.unchanged(("unit", metric), parts, lambda: other_unit(first, reference))
 
     def once(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
         """What `make` gives for this key, whose parts are compared by identity or are plain numbers."""
@@ -197,22 +203,19 @@ class LevelCache:
         ascending indices ≥ start of points that stand out; whether one does may depend on the point after it, no later
         one."""
         with self.lock:
-            key = next((k for k, (old, _) in reversed(self.scans.items()) if k[0] == name and _same_start(old, series)),
-                       (name, next(self.count)))  # fmt: skip
-            old, found = self.scans.pop(key, (None, ()))
+            held = self.scans.setdefault(name, [])  # the newest last
+            at = next((i for i in reversed(range(len(held))) if _same_start(held[i][0], series)), None)
+            old, found = (None, ()) if at is None else held.pop(at)
             same = 0 if old is None else common_prefix(old, series)
             if old is not None and same == len(old) == len(series):
-                self.scans[key] = (series, found)
+                held.append((series, found))
                 return found
             start = max(same - 1, 0)
             later = find(series, start)
             if start:
-                later = tuple(
-                    np.concatenate((f[: np.searchsorted(f, start)], new)) for f, new in zip(found, later, strict=True)
-                )
-            self.scans[key] = (series, later)
-            while len(self.scans) > SCANS_PER_RUN * KEPT_RUNS:
-                self.scans.popitem(last=False)
+                later = tuple(_joined(f, new, start) for f, new in zip(found, later, strict=True))
+            held.append((series, later))
+            del held[:-KEPT_RUNS]
             return later
 
     def _keep(self, key: int, held: _Held) -> Blocks:
@@ -247,9 +250,17 @@ class LevelCache:
 
 
 def _same_start(old: Series, new: Series) -> bool:
+    if old is new:
+        return True
     if len(old) == 0 or len(new) == 0 or old.steps[0] != new.steps[0]:
         return False
     return same_bits(old.values[:1], new.values[:1]) == 1
+
+
+def _joined(found: Ints, new: Ints, start: int) -> Ints:
+    if len(new) == 0 and (len(found) == 0 or found[-1] < start):
+        return found
+    return np.concatenate((found[: np.searchsorted(found, start)], new))
 
 
 def _non_finite(series: Series, start: int) -> tuple[Ints, ...]:

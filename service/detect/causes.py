@@ -182,10 +182,10 @@ def _undeclared_pass(findings: Findings, found: RowFinding, pattern: RowPattern)
             f"declared"
         )
         return Cause("a further pass over the whole data set, not declared", "possible", because)
-    planned, before = int(np.ceil(data.epochs)) * data.rows, found.read_at_onset * found.sample
+    planned, before = float(np.ceil(data.epochs)) * data.rows, found.read_at_onset * found.sample
     if abs(before / planned - 1.0) > COVERAGE_ERROR + 2.0 / float(np.sqrt(max(found.read_at_onset, 1))):
         return None
-    because = f"rows repeat since {before:,} of {planned:,} planned readings ({data.epochs:g} x {data.rows:,} rows)"
+    because = f"rows repeat since {before:,} of {planned:,.0f} planned readings ({data.epochs:g} x {data.rows:,} rows)"
     return Cause("a further pass over the data set, beyond the declared ones", "likely", because)
 
 

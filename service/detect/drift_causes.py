@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from . import causes
-from .findings import Findings, current_gap
+from .findings import Findings
 from .judgement import Cause, Judgement, Weight
 from .rules import definition, definition_changed, heldout_text, schedule_mismatch
 
@@ -94,7 +94,7 @@ def _order(findings: Findings, side: str, held: Held, *, explained: bool) -> Cau
 
 
 def _rate(findings: Findings, side: str, held: Held) -> Cause:
-    said = schedule_mismatch.judge(findings)
+    said = findings.said(schedule_mismatch.judge)
     if said.state == "no":
         return Cause(RATE, "ruled out", said.summary)
     if said.state == "cannot tell":
@@ -103,7 +103,7 @@ def _rate(findings: Findings, side: str, held: Held) -> Cause:
         return Cause(RATE, weight, f"{moves}. {said.summary}")
     if held == "alone":
         return Cause(RATE, "possible", f"{said.summary} It moves train and held-out together, and held-out stayed")
-    now, train = current_gap(findings.train), findings.train
+    now, train = findings.gap_now, findings.train
     assert now is not None, "an open drift has blocks"
     assert train is not None
     return _weighed_rate(said, f"gap {side}", now[0], train.tolerance.value)
@@ -112,7 +112,7 @@ def _rate(findings: Findings, side: str, held: Held) -> Cause:
 def of_higher_heldout(findings: Findings, gap: float, tolerance: float) -> Cause | None:
     """Another learning rate as the cause of a held-out loss that lies `gap` nats above the reference's; None where the
     rate is the reference's or cannot be compared. By the law used it moves both losses by the same."""
-    said = schedule_mismatch.judge(findings)
+    said = findings.said(schedule_mismatch.judge)
     return _weighed_rate(said, "held-out gap", gap, tolerance) if said.state == "yes" else None
 
 
@@ -131,7 +131,7 @@ def _weighed_rate(said: Judgement, of: str, gap: float, tolerance: float) -> Cau
 
 
 def _loss(findings: Findings, held: Held, *, explained: bool) -> Cause:
-    at_restart, declared = definition_changed.judge(findings), definition.judge(findings)
+    at_restart, declared = findings.said(definition_changed.judge), definition.judge(findings)
     if declared.state == "yes":
         return Cause(LOSS, "shown", declared.summary)
     if at_restart.state == "yes":
@@ -161,7 +161,7 @@ def _easier(findings: Findings, side: str, held: Held, *, explained: bool) -> Ca
 def _heldout_text(findings: Findings, held: Held) -> Cause | None:
     if held != "together":
         return None
-    said = heldout_text.judge(findings)
+    said = findings.said(heldout_text.judge)
     weight: Weight = "shown" if said.state == "yes" else "ruled out" if said.state == "no" else "possible"
     return Cause(HELDOUT_TEXT, weight, said.summary)
 

@@ -13,7 +13,7 @@ from .findings import TRAIN, Findings
 from .gaps import LevelCache
 from .inputs import Deviation, RunView
 from .judgement import Judgement
-from .looked_at import asked, whole
+from .looked_at import asked, whole, without_rows
 from .memory import same_part
 from .normality import with_normality
 from .rules import (
@@ -131,14 +131,18 @@ class _Settled:
 
 
 def _settle(view: RunView, cache: LevelCache) -> _Settled:
+    # Rows come by themselves: then what was worked out of the losses stands.
+    known = cache.unchanged("settled without rows", without_rows(view), dict[str, object])
     view = with_tolerances(view, cache)
     findings = Findings(view, cache)
+    findings.__dict__.update(known)
     said = with_normality([_ask(rule, findings) for rule in RULES], findings)
     if view.deviations:
         bare = Findings(replace(view, deviations=()), cache)
         without = with_normality([_ask(rule, bare) for rule in RULES], bare)
         moment = Moment(findings.at_step, findings.tokens_at(findings.at_step))
         said = explained(said, without, _concerned(view), METRICS, moment)
+    known |= findings.of_losses()
     return _Settled(view, findings, {judgement.rule: judgement for judgement in said})
 
 
@@ -169,8 +173,7 @@ def _more_rows(view: RunView, counted: RunView) -> bool:
 def _with_rows(view: RunView, settled: _Settled, cache: LevelCache) -> Findings:
     """All row readings, beside the losses as far as they count."""
     made = Findings(replace(settled.view, rows=view.rows, windows=view.windows), cache)
-    known = settled.findings.__dict__
-    made.__dict__.update({name: known[name] for name in Findings.WITHOUT_ROWS if name in known})
+    made.__dict__.update(settled.findings.of_losses())
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 
@@ -22,7 +23,7 @@ from . import (
 )
 from .heldout_gap import HeldoutGap, heldout_gap
 from .inputs import Floats, Ints, RunView
-from .judgement import Evidence
+from .judgement import Evidence, Judgement
 from .pair_drift import PairedDrift, paired_drift
 from .visible import VisibleHere, visible_here
 
@@ -32,11 +33,24 @@ TRAIN = "train/ce_loss"
 class Findings:
     """Lazily computed analyses of one view. `cache` may be shared between views with the same reference objects."""
 
-    WITHOUT_ROWS = ("_measured", "train", "reference_moved", "visible", "order", "paired", "heldout", "heldout_gap")
+    WITHOUT_ROWS = (
+        "_measured", "train", "reference_moved", "gap_now", "visible", "order", "paired", "heldout", "heldout_gap",
+    )  # fmt: skip
 
     def __init__(self, view: RunView, cache: gaps.LevelCache | None = None) -> None:
         self.view = view
         self.cache = cache or gaps.LevelCache()
+        self._said: dict[Callable[[Findings], Judgement], Judgement] = {}
+
+    def of_losses(self) -> dict[str, object]:
+        """What was worked out so far that rests on no row, by name."""
+        return {name: self.__dict__[name] for name in self.WITHOUT_ROWS if name in self.__dict__}
+
+    def said(self, judge: Callable[[Findings], Judgement]) -> Judgement:
+        """What a rule says of this view: rules ask one another, and each is asked once."""
+        if judge not in self._said:
+            self._said[judge] = judge(self)
+        return self._said[judge]
 
     @cached_property
     def at_step(self) -> int:
@@ -53,6 +67,11 @@ class Findings:
         if found is None or self.reference_moved is None:
             return found
         return replace(found, episodes=found.episodes[:-1])
+
+    @cached_property
+    def gap_now(self) -> tuple[float, float, float] | None:
+        """`current_gap` of the train gap."""
+        return current_gap(self.train)
 
     @cached_property
     def _measured(self) -> gaps.TrainGap | None:
@@ -141,7 +160,7 @@ class Findings:
 
     def _train_gap(self) -> Evidence:
         why = "run minus reference at equal tokens, newest blocks; beyond the tolerance it is a drift"
-        now = current_gap(self.train)
+        now = self.gap_now
         if now is None:
             return Evidence("train gap", "cannot tell yet", "nats", why)
         value, low, high = now

@@ -134,7 +134,7 @@ def unit_of(view: RunView, metric: str, cache: LevelCache) -> str | None:
     run, reference = view.metrics.get(metric), view.reference.get(metric)
     if run is None or reference is None or len(run) == 0 or len(reference) == 0:
         return None
-    unit = other_unit(run, cache.get(metric, reference))
+    unit = cache.other_unit(metric, run, cache.get(metric, reference))
     return f"in {unit}" if unit and unit.startswith("bits") else f"a {unit}" if unit else None
 
 
@@ -150,7 +150,7 @@ def train_gap(view: RunView, metric: str, cache: LevelCache) -> TrainGap | None:
     if run is None or reference is None or len(run) == 0 or len(reference) == 0:
         return None
     base = cache.get(metric, reference)
-    if other_unit(run, base) is not None:
+    if cache.other_unit(metric, run, base) is not None:
         return None
     tolerance = tolerance_of(view, metric, cache)
     window = tolerance.window_steps or default_window(tolerance.noise_sd, tolerance.value, len(reference))

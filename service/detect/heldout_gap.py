@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.compare.gap import Change, change
+from service.compare.medians import median
 from service.compare.noise import sibling_tolerance
 
 from . import heldout
 from .bank import heldout_by_bank
-from .gaps import SD_PER_TOLERANCE, LevelCache, TrainGap, aligned, shared_heldout, unexplained
+from .gaps import SD_PER_TOLERANCE, LevelCache, TrainGap, aligned, shared_heldout, unexplained, unit_of
 from .inputs import Floats, Ints, RunView, Tolerance
 
 ASSUMED = 0.005  # nats, at 7B scale; elsewhere it keeps AI2's proportion to the train tolerance
@@ -38,10 +39,22 @@ class HeldoutGap:
 
 
 def heldout_gap(view: RunView, train: TrainGap | None, cache: LevelCache) -> HeldoutGap | None:
-    """The gap of the held-out loss that counts first among those that run and reference share; None without one."""
+    """The gap of the held-out loss that counts first among those that run and reference share; None without one.
+    The same object again until there is another evaluation, or another of anything else that it rests on."""
     metric = shared_heldout(view)
-    placed = aligned(view, metric, cache) if metric is not None else None
-    if metric is None or placed is None:
+    if metric is None:
+        return None
+    parts = (
+        metric, view.metrics[metric], None if train is None else train.tolerance, view.reference, view.siblings,
+        view.tolerances, view.deviations, view.reference_name, view.recipe,
+    )  # fmt: skip
+    name = ("held-out gap", bool(view.deviations))
+    return cache.unchanged(name, parts, lambda: _measured(view, metric, train, cache))
+
+
+def _measured(view: RunView, metric: str, train: TrainGap | None, cache: LevelCache) -> HeldoutGap | None:
+    placed = aligned(view, metric, cache)
+    if placed is None:
         return None
     finite = np.isfinite(placed.gap)
     tokens, gap = placed.tokens[finite], unexplained(view, metric, placed)[finite]
@@ -56,6 +69,13 @@ def heldout_gap(view: RunView, train: TrainGap | None, cache: LevelCache) -> Hel
     wander = tolerance.value / SD_PER_TOLERANCE * early
     sd = np.maximum(noise, wander) if tolerance.runs else np.hypot(noise, wander)
     return HeldoutGap(metric, placed.steps[finite], tokens, gap, noise, sd, tolerance)
+
+
+def heldout_unit(view: RunView, cache: LevelCache) -> str | None:
+    """That the shared held-out loss is not in nats per token, in words; None where it seems to be."""
+    metric = shared_heldout(view)
+    unit = None if metric is None else unit_of(view, metric, cache)
+    return None if unit is None else f"{metric} seems to be {unit}; that of the reference is in nats per token"
 
 
 def heldout_tolerance(view: RunView, metric: str, train: TrainGap | None, cache: LevelCache) -> Tolerance:
@@ -91,5 +111,5 @@ def train_change(train: TrainGap, before_step: int, after_step: int, reach: int)
     after = np.flatnonzero(blocks.first_step > after_step)[:reach]
     if len(before) == 0 or len(after) == 0:
         return None
-    noise = float(np.median(np.maximum(blocks.se, train.sd)[np.concatenate((before, after))]))
+    noise = median(np.maximum(blocks.se, train.sd)[np.concatenate((before, after))])
     return change(blocks.mean[before], blocks.mean[after], noise)

@@ -26,6 +26,10 @@ class Series:
     def __len__(self) -> int:
         return len(self.steps)
 
+    def first(self, points: int) -> Series:
+        """The first so many points."""
+        return Series(self.steps[:points], self.tokens[:points], self.values[:points])
+
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:

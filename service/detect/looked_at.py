@@ -44,16 +44,21 @@ def asked(rule: str, judge: Callable[[Findings], Judgement], findings: Findings)
     """What a rule says; said again, as of now, where nothing that it looks at has changed."""
     looked_at = LOOKED_AT.get(rule)
     if looked_at is None:
-        return judge(findings)
+        return findings.said(judge)
     view = findings.view
     parts = (*_common(view), *looked_at(view))
-    said = findings.cache.unchanged((rule, bool(view.deviations)), parts, lambda: judge(findings))
+    said = findings.cache.unchanged((rule, bool(view.deviations)), parts, lambda: findings.said(judge))
     return said if said.at_step == findings.at_step else replace(said, at_step=findings.at_step)
 
 
 def whole(view: RunView) -> tuple[object, ...]:
     """Everything that any rule looks at, but for the clock; metrics in their order."""
     return (tuple(view.metrics), *(getattr(view, name) for name in _WHOLE))
+
+
+def without_rows(view: RunView) -> tuple[object, ...]:
+    """The same but for the row readings."""
+    return (tuple(view.metrics), *(getattr(view, name) for name in _WHOLE if name not in ("rows", "windows")))
 
 
 def _common(view: RunView) -> tuple[object, ...]:

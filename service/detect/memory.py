@@ -43,6 +43,7 @@ class Unchanged:
         compared by value; and what never changes while it is there, known by being the same object."""
         held = self._made.get(name)
         if held is not None and len(held[0]) == len(parts) and all(map(same_part, held[0], parts)):
+            self._made[name] = (parts, held[1])  # arrays that have moved are compared in full only once
             return cast("R", held[1])
         made = make()
         self._made[name] = (parts, made)
@@ -81,5 +82,7 @@ def _same_readings(old: RowReadings, new: RowReadings) -> bool:
 
 def common_prefix(old: Series, new: Series) -> int:
     """How many leading points two series share: steps, tokens and values, bit by bit."""
+    if old is new:
+        return len(old)
     same = min(same_bits(old.tokens, new.tokens), same_bits(old.values, new.values))
     return min(same, same_bits(old.steps, new.steps))

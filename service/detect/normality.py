@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
+from service.compare.bank import Differs, Normality, Scale, normality, phase_of
+from service.compare.medians import median
 
-from service.compare.bank import Differs, Normality, normality, phase_of
-
-from .bank import scale_of_view
-from .findings import TRAIN, Findings, current_gap
+from .bank import SCALE_POINTS, scale_of_view
+from .findings import TRAIN, Findings
 from .judgement import Evidence, Judgement
 
 TRAIN_PERCENTILE = "train gap among healthy pairs"
@@ -24,7 +23,8 @@ ORDER_RULE, ORDER = "data_order", "order"
 def with_normality(judgements: Sequence[Judgement], findings: Findings) -> list[Judgement]:
     """The judgements of the curve, each with the percentile of its gap among healthy pairs where there is one."""
     differs = _differs(judgements)
-    train, held = train_normality(findings, differs), heldout_normality(findings, differs)
+    scale = _scale(findings)
+    train, held = train_normality(findings, differs, scale), heldout_normality(findings, differs, scale)
     made: list[Judgement] = []
     for judgement in judgements:
         extra = [
@@ -38,25 +38,32 @@ def with_normality(judgements: Sequence[Judgement], findings: Findings) -> list[
     return made
 
 
-def train_normality(findings: Findings, differs: Differs) -> Normality | None:
+def train_normality(findings: Findings, differs: Differs, scale: Scale) -> Normality | None:
     """Where the newest train gap stands among healthy pairs."""
-    train, now = findings.train, current_gap(findings.train)
+    train, now = findings.train, findings.gap_now
     if train is None or now is None:
         return None
     blocks = train.blocks
     window = int(blocks.last_step[-1] - blocks.first_step[-1]) + 1
     place = _place(findings, TRAIN, float(blocks.last_tokens[-1]))
-    return normality(now[0], TRAIN, scale_of_view(findings.view), differs, phase_of(place), window)
+    return normality(now[0], TRAIN, scale, differs, phase_of(place), window)
 
 
-def heldout_normality(findings: Findings, differs: Differs) -> Normality | None:
+def heldout_normality(findings: Findings, differs: Differs, scale: Scale) -> Normality | None:
     """The same for the median of the newest three held-out evaluations."""
     held = findings.heldout_gap
     if held is None or len(held) == 0:
         return None
     place = _place(findings, held.metric, float(held.tokens[-1]))
-    gap = float(np.median(held.gap[-EVALUATIONS:]))
-    return normality(gap, held.metric, scale_of_view(findings.view), differs, phase_of(place), 1)
+    gap = median(held.gap[-EVALUATIONS:])
+    return normality(gap, held.metric, scale, differs, phase_of(place), 1)
+
+
+def _scale(findings: Findings) -> Scale:
+    view, train = findings.view, findings.view.metrics.get(TRAIN)
+    first = None if train is None else train.first(SCALE_POINTS)
+    parts = (first, view.reference_name, view.recipe)
+    return findings.cache.unchanged("scale", parts, lambda: scale_of_view(view))
 
 
 def _place(findings: Findings, metric: str, tokens: float) -> float:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from service.compare.gap import Blocks
+from service.compare.medians import median
 from service.compare.noise import WANDER_BLOCKS
 
 from .inputs import Floats, Ints
@@ -54,19 +56,18 @@ def settled_offsets(mean: Floats, place: Floats, sd: Floats) -> Offsets:
 
     The error of n blocks is sqrt(min(1, 12 / n)) times the root mean square of their sd."""
     m = len(mean)
-    value, error = np.full(m, np.nan), np.full(m, np.nan)
+    nothing = Offsets(np.full(m, np.nan), np.full(m, np.nan))
     used = np.flatnonzero((place >= SPAN[0]) & (place <= SPAN[1]))
     if m == 0 or len(used) < FEWEST:
-        return Offsets(value, error)
+        return nothing
     old = np.minimum(np.searchsorted(place, place - LAG, side="right"), np.arange(m) - LAG_BLOCKS + 1)
     at_hand: Ints = np.searchsorted(used, np.maximum(old, 0), side="left").astype(np.int64)
     squares = np.cumsum(sd[used] ** 2)
-    n = float(FEWEST)
+    counts, n = list[int](), float(FEWEST)
     while n <= len(used):
-        count = int(n)
-        known = at_hand >= count
-        ordered = np.sort(mean[used[:count]])
-        value[known] = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2.0
-        error[known] = np.sqrt(min(1.0, WANDER_BLOCKS / count) * squares[count - 1] / count)
+        counts.append(int(n))
         n = max(n * GROWTH, n + 1.0)
-    return Offsets(value, error)
+    values = [math.nan, *(median(mean[used[:count]]) for count in counts)]
+    errors = [math.nan, *(math.sqrt(min(1.0, WANDER_BLOCKS / count) * squares[count - 1] / count) for count in counts)]
+    newest = np.searchsorted(counts, at_hand, side="right")
+    return Offsets(np.array(values)[newest], np.array(errors)[newest])

@@ -17,7 +17,8 @@ HIGHEST_NATURAL_SHARE = 0.15  # an early background above this is no background
 
 def find(view: RunView, cache: LevelCache | None = None) -> RowFinding | None:
     """Judge the window readings of a view as `rows.find` does rows; None where none were sent. `sampled`, `repeats` and
-    `distinct` count windows; a share of 5 times the natural one, a quarter at least, opens an episode."""
+    `distinct` count windows; a share of 5 times the natural one, a quarter at least, opens an episode. What is natural
+    can be set as the limit `repeated_text`."""
     readings = view.windows
     if readings is None or (len(readings.hashes) == 0 and len(readings.seen_steps) == 0):
         return None
@@ -33,5 +34,5 @@ class TextWatch(RowWatch):
             upto = int(np.searchsorted(self._repeats.where.array, BACKGROUND_READINGS))
             share = int(np.count_nonzero(self._repeats.counted.array[:upto])) / BACKGROUND_READINGS
             if NATURAL_SHARE < share <= HIGHEST_NATURAL_SHARE:
-                return share, f"this run's first {BACKGROUND_READINGS:,} sampled windows"
-        return NATURAL_SHARE, "assumed: boilerplate and quotations in a corpus"
+                return view.limit("repeated_text", share, f"this run's first {BACKGROUND_READINGS:,} sampled windows")
+        return view.limit("repeated_text", NATURAL_SHARE, "assumed: boilerplate and quotations in a corpus")

@@ -12,6 +12,7 @@ from .repeats import Repeats
 from .sequential import Chart, Episode
 
 ALTERNATIVES = (0.5, 0.01, 0.001)  # repeat shares watched for: a replay, a leak, a trickle
+HIGHEST_SHARE = 0.9  # of a corpus so full of repeats that five times its own share would be more than everything
 ONSET_SHARE = 0.01  # the chart whose excursion dates the first repeats
 ALARM = 18.0  # log likelihood ratio; about one false alarm in e^18 chances
 TILE = 4_096  # sampled readings that are settled at once
@@ -22,7 +23,7 @@ Told = tuple[tuple[int, int], ...]  # first and last reading of episodes that an
 
 def evidence_of(share: float, natural: float, count: Floats) -> Floats:
     """Log likelihood ratio of a repeat share against the natural one, by reading: `count` (n,) is 1 for a repeat."""
-    share = max(share, 5.0 * natural)
+    share = max(share, min(5.0 * natural, HIGHEST_SHARE))
     fresh, repeated = float(np.log((1.0 - share) / (1.0 - natural))), float(np.log(share / natural))
     return fresh + (repeated - fresh) * count
 
@@ -69,6 +70,8 @@ class RowCharts:
         if chart.fed < settled:
             chart.advance(*both_increments(found, chart.fed, settled, share, natural, told))
         self._charts[share] = (told, chart)
+        if not chart.open and found.repeats_in(chart.fed, n) == 0:
+            return chart.episodes  # without a repeat the sum can but fall
         now = chart.copy()
         now.advance(*both_increments(found, chart.fed, n, share, natural, told))
         return now.episodes

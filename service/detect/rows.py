@@ -240,8 +240,8 @@ def evidence(finding: RowFinding | None) -> list[Evidence]:
     return [
         Evidence(
             "share of repeated rows", finding.share, "share",
-            f"{where}, against {finding.natural:.1g} that is natural; {finding.sampled:,} readings sampled 1 in "
-            f"{finding.sample:,}",
+            f"{where}, against {finding.natural:.2g} that is natural ({finding.natural_source}); "
+            f"{finding.sampled:,} readings sampled 1 in {finding.sample:,}",
         ),
         Evidence("rows read", finding.rows_read, "rows", "all rows that the hosts reported, over all live steps"),
         Evidence(

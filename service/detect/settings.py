@@ -24,6 +24,8 @@ UNITS = {
     "data_stopped": "s",
     "heldout_text": "share",
 }
+# Limits that are set by a name of their own beside that of the rule that asks them; the unit is the rule's.
+LIMITS = {"repeated_text": "repeated_rows"}
 HELD_BY = {"train_only_drift": "train_drift", "improvement": "train_drift", "definition_changed": "train_drift",
            "plateau": "train_drift", "evaluation_changed": "heldout_regression"}  # fmt: skip
 

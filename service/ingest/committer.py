@@ -92,7 +92,8 @@ class Committer:
             _deliver(group, outcomes)
             for run in changed:
                 self._broker.publish(
-                    "points", {"project": run.project, "run": str(run.run), "last_step": run.last_step}
+                    "points",
+                    {"project": run.project, "run": str(run.run), "last_step": run.last_step, "version": run.version},
                 )
 
     def _next(self) -> list[_Waiting]:

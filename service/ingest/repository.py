@@ -50,6 +50,7 @@ class Changed:
     project: str
     run: UUID
     last_step: int | None
+    version: int = 0  # of the run's data
 
 
 class IngestRepository:
@@ -239,7 +240,7 @@ class IngestRepository:
                     computed = float(facts.axis.of(np.array([step], np.int64), segment_id)[0])
                     tokens = None if np.isnan(computed) else computed
                 state.last_step, state.last_tokens = step, tokens
-            told.append(Changed(facts.project, facts.uuid, state.last_step))
+            told.append(Changed(facts.project, facts.uuid, state.last_step, state.data_version))
         save_states(self._connection, changed.values())
         return told
 

@@ -105,6 +105,7 @@ class KeptRuns:
         self._levels: OrderedDict[int, _Levels] = OrderedDict()
         self._segments: dict[int, tuple[object, list[Segment]]] = {}
         self._starts: dict[int, _Starts] = {}
+        self._made: dict[int, dict[str, Series]] = {}  # what was handed out last
         self._said: dict[int, tuple[int, bool, Said]] = {}
         self._changes: dict[int, tuple[int, int]] = {}  # how many there were, of all runs, when `_said` was read
         self._beside: dict[int, tuple[object, Beside]] = {}
@@ -135,11 +136,19 @@ class KeptRuns:
     def series(
         self, session: Session, run_id: int, wanted: Callable[[Iterable[str]], Sequence[str]]
     ) -> dict[str, Series]:
-        """The run's live series of the metrics that `wanted` picks."""
+        """The run's live series of the metrics that `wanted` picks; the same object again of one without news."""
         stand = self._stand(session, run_id)
         news = None if stand is None or self._ahead is None else self._ahead.news.get(run_id)
         read = self._series.read(session, self._lineage(session, run_id), wanted, news)
-        return {name: Series(found.steps, found.tokens, found.values) for name, found in read.items()}
+        before, now = self._made.get(run_id, {}), dict[str, Series]()
+        for name, found in read.items():
+            held = before.get(name)
+            same = held is not None and held.values is found.values
+            if held is None or not same or held.steps is not found.steps or held.tokens is not found.tokens:
+                held = Series(found.steps, found.tokens, found.values)
+            now[name] = held
+        self._made[run_id] = now
+        return dict(now)
 
     def rows(self, session: Session, run_id: int) -> RowReadings | None:
         """The run's row readings."""
@@ -269,6 +278,7 @@ class KeptRuns:
         self._windows.forget(run_id)
         self._segments.pop(run_id, None)
         self._starts.pop(run_id, None)
+        self._made.pop(run_id, None)
         self._said.pop(run_id, None)
         self._changes.pop(run_id, None)
         self._beside.pop(run_id, None)

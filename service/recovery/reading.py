@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import numpy as np
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from service.database.models import Event, Run, RunState, Segment
+from service.database.models import Run
 from service.detect.onset import joint_onset
 from service.detect.recovery import Checkpoint, Pace, Recovery, recovery
 from service.hardware.throughput import RATE
 from service.judgements.repository import JudgementRepository
+from service.recovery.repository import RecoveryRepository
 from service.recovery.schemas import ForkAnswer, RecoveryAnswer, recovery_answer
 from service.runs.repository import RunRepository
 from service.series.lineage import lineage
@@ -53,9 +53,7 @@ def checkpoints(session: Session, run: Run) -> list[Checkpoint]:
     """Checkpoints that hold live weights, with their tokens, by step; a fork's include those it has of its parent."""
     series = SeriesRepository(session)
     limits = live_limits(lineage(session, run.id).segments)
-    events = session.scalars(
-        select(Event).where(Event.segment_id.in_(limits), Event.kind == "checkpoint").order_by(Event.step, Event.id)
-    )
+    events = RecoveryRepository(session).checkpoint_events(limits.keys())
     axis = series.axis(run.id)
     found: list[Checkpoint] = []
     for event in events:
@@ -68,8 +66,8 @@ def checkpoints(session: Session, run: Run) -> list[Checkpoint]:
 
 def position(session: Session, run: Run) -> tuple[Checkpoint, Pace | None]:
     """Where the run is, and its pace: by its throughput where it sends one, else by the times of its newest steps."""
-    state = session.get(RunState, run.id)
-    step = (state.last_step or 0) if state is not None else 0
+    repository = RecoveryRepository(session)
+    step = repository.last_step(run.id)
     first = max(step - NEWEST, 0)
     read = SeriesRepository(session).read(run.id, [TRAIN, TIME, RATE], from_step=first)
     train = read.get(TRAIN)
@@ -81,7 +79,7 @@ def position(session: Session, run: Run) -> tuple[Checkpoint, Pace | None]:
         per_step = float(np.median(moved)) if len(moved) else 0.0
     newest = Checkpoint(step, tokens if tokens is not None and np.isfinite(tokens) else None)
     rate = read.get(RATE)
-    devices = _devices(session, run.id)
+    devices = repository.devices(run.id)
     if rate is not None and devices and per_step > 0.0:
         speed = float(np.median(rate.values[np.isfinite(rate.values)])) if np.isfinite(rate.values).any() else 0.0
         if speed > 0.0:
@@ -126,13 +124,6 @@ def _started(fork: ForkAnswer, found: Recovery) -> ForkAnswer:
     low, high = found.since_step
     started = "yes" if fork.from_step < low else "no" if fork.from_step >= high else "cannot tell"
     return fork.model_copy(update={"started_clean": started})
-
-
-def _devices(session: Session, run_id: int) -> int:
-    newest = select(Segment.topology).where(Segment.run_id == run_id, Segment.kind == "trainer")
-    topology = session.scalar(newest.order_by(Segment.started_at.desc(), Segment.id.desc()).limit(1)) or {}
-    devices: Any = topology.get("devices")
-    return devices if isinstance(devices, int) and devices > 0 else 0
 
 
 def _where(value: Any) -> str:

@@ -13,6 +13,7 @@ from service.context import Context, ContextDep
 from service.database.engine import reading, writing
 from service.database.models import RuleSetting
 from service.detect.engine import FAMILY_OF_RULE
+from service.detect.settings import LIMITS
 from service.errors import NotFoundError, field_error
 from service.judgements.repository import JudgementRepository
 from service.rules.effective import Effective, effective
@@ -170,7 +171,14 @@ def _told(context: Context, place: Place, answer: RuleAnswer, *, changed: bool) 
 
 
 def _listed(session: Session, place: Place) -> RuleList:
-    return RuleList(project=place.project, run=place.run_id, items=_answers(session, place, list(FAMILY_OF_RULE)))
+    rules = [*FAMILY_OF_RULE, *_limits_set(session, place)]
+    return RuleList(project=place.project, run=place.run_id, items=_answers(session, place, rules))
+
+
+def _limits_set(session: Session, place: Place) -> list[str]:
+    """Limits beside a rule's own that were set here or in the project."""
+    named = {row.rule for row in SettingRepository(session).in_force(place.scope)}
+    return [limit for limit in LIMITS if limit in named]
 
 
 def _one(session: Session, place: Place, rule: str) -> RuleAnswer:
@@ -187,6 +195,12 @@ def _answers(session: Session, place: Place, rules: list[str]) -> list[RuleAnswe
         else {row.rule: row for row in JudgementRepository(session).of_run(place.scope.run_id)}
     )
     return [
-        rule_answer(rule, FAMILY_OF_RULE[rule], found.get(rule, Effective(rule)), here.get(rule), newest.get(rule))
+        rule_answer(
+            rule,
+            FAMILY_OF_RULE[LIMITS.get(rule, rule)],
+            found.get(rule, Effective(rule)),
+            here.get(rule),
+            newest.get(rule),
+        )
         for rule in rules
     ]

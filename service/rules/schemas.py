@@ -11,11 +11,11 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 from service.database.models import JudgementRow, JudgingChange
 from service.database.models import RuleSetting as SettingRow
-from service.detect.settings import UNITS
+from service.detect.settings import LIMITS, UNITS
 from service.rules.effective import Effective, Part
 from service.runs.fields import Number, Time, rfc3339
 
-HIGHEST_SHARE = {"repeated_rows": 0.1}  # beyond it no share of repeats could be told from the natural one
+HIGHEST_SHARE = {"repeated_rows": 0.1, "repeated_text": 0.8}  # beyond it no repeats could be told from natural ones
 
 
 def _storable(text: str) -> str:
@@ -47,7 +47,9 @@ class NewSetting(BaseModel):
 
     def wrong(self, rule: str) -> tuple[str, str] | None:
         """The field that does not fit this rule, and why."""
-        unit = UNITS.get(rule)
+        unit = unit_of(rule)
+        if rule in LIMITS and self.values() != dict.fromkeys(PARTS) | {"tolerance": self.tolerance}:
+            return "body", f"{rule} is a limit of {LIMITS[rule]} and has a tolerance alone; set the rest there"
         if self.tolerance is not None:
             if unit is None:
                 having = ", ".join(f"{name} ({u})" for name, u in UNITS.items())
@@ -67,6 +69,11 @@ class NewSetting(BaseModel):
         """The columns of a setting."""
         until = None if self.muted_until is None else self.muted_until.timestamp()
         return {**{name: getattr(self, name) for name in PARTS if name != "muted_until"}, "muted_until": until}
+
+
+def unit_of(rule: str) -> str | None:
+    """Of a rule's own tolerance, or of a limit beside it."""
+    return UNITS.get(LIMITS.get(rule, rule))
 
 
 PARTS = ("tolerance", "minimum_evidence", "enabled", "muted", "muted_until")
@@ -158,7 +165,7 @@ def rule_answer(
     return RuleAnswer(
         rule=rule,
         family=family,
-        unit=UNITS.get(rule),
+        unit=unit_of(rule),
         tolerance=part_answer(found.tolerance),
         minimum_evidence=part_answer(found.minimum_evidence),
         enabled=part_answer(found.enabled),

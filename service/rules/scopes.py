@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from service.context import Context
 from service.database.models import Project, Run
 from service.detect.engine import FAMILY_OF_RULE
+from service.detect.settings import LIMITS
 from service.errors import NotFoundError
 from service.rules.repository import Scope, SettingRepository
 from service.runs.endpoints import unknown_run
@@ -55,13 +56,13 @@ def place_of_project(session: Session, slug: str) -> Place:
 
 
 def known_rule(rule: str) -> str:
-    """The rule's name.
+    """The name of the rule, or of a limit that is set beside one.
 
     Raises:
         NotFoundError: there is no such rule.
     """
-    if rule not in FAMILY_OF_RULE:
-        raise NotFoundError(f"There is no rule {rule}; there are {', '.join(FAMILY_OF_RULE)}.")
+    if rule not in FAMILY_OF_RULE and rule not in LIMITS:
+        raise NotFoundError(f"There is no rule {rule}; there are {', '.join([*FAMILY_OF_RULE, *LIMITS])}.")
     return rule
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,8 +37,9 @@ log = logging.getLogger(__name__)
 FIRST_INTERVAL = 0.2  # seconds between two judgements of a run, for its first ones
 INTERVAL = 0.5
 FIRST_COUNT = 20
-ROUND = 0.4  # seconds of judging between two looks at what has come
-TOGETHER = 0.1  # seconds of judging that are written in one transaction
+TOGETHER = 0.1  # seconds of judging that are written in one transaction: then comes a look at what is new
+HURRIED = 0.2  # seconds that what is urgent may take from those that have waited longer, before these have a turn
+TURNS = 3  # turns of these, after which runs that must be read from their start have one
 AT_ONCE = 64  # runs for which what is new is read by one set of queries
 REMEMBERED = 2_000  # runs of which it is known what was written last
 REST = 3.0  # a run rests this many times as long as judging it took
@@ -97,6 +99,8 @@ class Judge:
         self._looks: dict[int, float] = {}  # when a run's silence is to be judged, by the clock
         self._watch_at = 0.0
         self._urgency = Urgency(self._kept.read_before)
+        self._hurried = 0.0  # seconds that urgent runs were judged in a row
+        self._turns = 0  # of runs that are kept, since one was read from its start
         self._stored: OrderedDict[int, Stored] = OrderedDict()  # by run, what was written last by this process
 
     def judge_due(self) -> float:
@@ -106,8 +110,8 @@ class Judge:
         return left
 
     def judge_some(self) -> float:
-        """Judge every run whose turn it is, and for a moment those that must be read from their start: new data of the
-        others are looked for in between. The seconds until the next turn of a run, 0 where one waits for it now."""
+        """Look at what has come, and judge for a moment: what is most urgent of it waits for nothing else. The seconds
+        until the next turn of a run, 0 where one waits for it now."""
         with reading(self._engine) as session:
             repository = JudgementRepository(session)
             due = [found.run_id for found in repository.due()]
@@ -123,44 +127,49 @@ class Judge:
             self._outdated |= set(settings.unmuted(self._clock()))
             idle = self._idle(repository)
             urgent = self._urgency.look(session)
-        # By how long they have waited; what is urgent first, and nothing waits for it longer than for half a round.
-        first = [run_id for run_id in due if run_id in urgent]
-        left = self._judge_ready(first, dict.fromkeys([*due, *self._outdated, *idle]))
-        looks = (max(at - self._clock(), 1e-3) for at in self._looks.values())
-        return min([left, *looks])
-
-    def _judge_ready(self, urgent: Sequence[int], run_ids: Iterable[int]) -> float:
-        """`judge_some` of these runs."""
-        waiting, now = float("inf"), time.monotonic()
-        ready: list[int] = []
-        hurried = set(urgent)
-        for run_id in run_ids:
+        self._urgency.keep(set(due))
+        now, ready, waiting = time.monotonic(), list[int](), [float("inf")]
+        for run_id in dict.fromkeys([*due, *self._outdated, *idle]):
             pace = self._paces.setdefault(run_id, _Pace())
-            left = (pace.urgent_at if run_id in hurried else pace.next_at) - now
+            left = (pace.urgent_at if run_id in urgent else pace.next_at) - now
             if left <= 0.0:
                 ready.append(run_id)
             else:
-                waiting = min(waiting, left)
-        asked = set(ready)
-        first = [run_id for run_id in urgent if run_id in asked and self._kept.knows(run_id)]
-        known = [run_id for run_id in ready if self._kept.knows(run_id) and run_id not in first]
-        others = [run_id for run_id in ready if not self._kept.knows(run_id)]
-        begun = time.monotonic()
-        more = self._round(first, begun + ROUND / 2.0)
-        more |= self._round(known, begun + ROUND)
-        more |= self._round(others, begun)
-        failed = (self._paces[run_id] for run_id in ready)
-        left = [max(pace.next_at - time.monotonic(), 0.0) for pace in failed if pace.failures]
-        return 0.0 if more else max(min([waiting, *left]), 1e-3)
+                waiting.append(left)
+        line, hurried = self._line(ready, urgent)
+        tried = self._judge_ready(line)
+        self._hurried = self._hurried + time.monotonic() - now if hurried else 0.0
+        if tried < len(ready):
+            return 0.0
+        waiting += [pace.next_at - time.monotonic() for pace in map(self._paces.__getitem__, ready) if pace.failures]
+        waiting += [at - clock for clock in [self._clock()] for at in self._looks.values() if at > clock]
+        return max(min(waiting), 1e-3)
 
-    def _round(self, run_ids: Sequence[int], deadline: float) -> bool:
-        """Judge runs until the deadline, some at least. Whether any are left."""
-        turns = deque(run_ids)
+    def _line(self, ready: Sequence[int], urgent: Mapping[int, float]) -> tuple[Sequence[int], bool]:
+        """Who is judged in this turn, and whether that is for urgency. The most urgent are first, and those on which an
+        alert rests by itself alone, so that nothing else is read before them; after a while come those that have waited
+        longest (`ready` is in this order), and after some turns of theirs one that must be read from its start."""
+        known = [run_id for run_id in ready if self._kept.knows(run_id)]
+        hurried = sorted((run_id for run_id in known if run_id in urgent), key=lambda run_id: -urgent[run_id])
+        if hurried and self._hurried < HURRIED:
+            return [run_id for run_id in hurried if urgent[run_id] == math.inf] or hurried, True
+        unread = [run_id for run_id in ready if not self._kept.knows(run_id)]
+        if unread and (not known or self._turns >= TURNS):
+            self._turns = 0
+            return unread, False
+        self._turns += 1
+        return known, False
+
+    def _judge_ready(self, line: Iterable[int]) -> int:
+        """Judge the first of a line, passing over those that another process is at. How many it has come to."""
+        turns, tried = deque(line), 0
         while turns:
-            self._take_turns(turns)
-            if time.monotonic() > deadline:
+            before = len(turns)
+            written = self._take_turn(turns)
+            tried += before - len(turns)
+            if written:
                 break
-        return bool(turns)
+        return tried
 
     def _idle(self, repository: JudgementRepository) -> list[int]:
         """Runs of which nothing new has come, and whose silence is to be judged now."""
@@ -169,22 +178,20 @@ class Judge:
             self._watch_at = now + WATCH_EVERY
             for run_id in repository.watched():  # of other processes and of the one before, too
                 self._looks.setdefault(run_id, now)
-        idle = [run_id for run_id, at in self._looks.items() if at <= now]
-        for run_id in idle:
-            del self._looks[run_id]
-        return idle
+        return [run_id for run_id, at in self._looks.items() if at <= now]
 
     def judge_run(self, run_id: int) -> bool:
         """Judge one run now; False if another process is at it, or was first."""
         written, _ = self._judge_together([run_id], None)
         return bool(written)
 
-    def _take_turns(self, turns: deque[int]) -> None:
-        """Judge the next runs and write what they come to in one transaction."""
+    def _take_turn(self, turns: deque[int]) -> bool:
+        """Judge the next runs and write what they come to in one transaction. Whether anything was judged."""
         asked = [turns.popleft() for _ in range(min(AT_ONCE, len(turns)))]
         tried: list[int] = []
+        written = True
         try:
-            self._judge_together(asked, self._paces, tried)
+            written = bool(self._judge_together(asked, self._paces, tried)[0])
         except Exception:
             if len(tried) <= 1:
                 self._failed(tried[0] if tried else asked[0])
@@ -194,6 +201,7 @@ class Judge:
                     self._judge_paced(run_id)
         done = set(tried)
         turns.extendleft(run_id for run_id in reversed(asked) if run_id not in done)
+        return written
 
     def _judge_together(
         self, run_ids: Sequence[int], paces: Mapping[int, _Pace] | None, tried: list[int] | None = None
@@ -252,6 +260,7 @@ class Judge:
             deadline = ready + max(TOGETHER, ready - begun)  # what was read for many is not read for few
             for run_id in run_ids:
                 tried.append(run_id)
+                self._looks.pop(run_id, None)
                 began = time.monotonic()
                 try:
                     made.append(self._judge(session, subjects[run_id], references))
@@ -358,10 +367,10 @@ class Judge:
     def _publish(self, stored: Stored) -> None:
         label, state = stored.opinion.run.label, stored.opinion.verdict.state
         subject = {"run": str(label.uuid), "project": label.project}
-        self._broker.publish("verdict", {**subject, "state": state, "changed": stored.changed})
+        self._broker.publish("verdict", {**subject, "state": state, "changed": stored.changed, "at": stored.at})
         for change in stored.recorded:
             body = {"alert": str(change.alert), "family": change.family, "change": change.kind, "state": change.state}
-            self._broker.publish("alert", {**subject, **body})
+            self._broker.publish("alert", {**subject, **body, "number": change.number})
 
 
 def _rest(pace: _Pace, began: float) -> None:

@@ -91,6 +91,35 @@ def test_a_stream_judged_in_order_gives_exactly_what_the_backtest_gives(world: J
     assert {"cannot tell", "yes"} <= set(states)
 
 
+def test_of_a_dense_log_a_value_that_is_not_finite_is_said_with_the_judgement_that_follows_it(
+    world: JudgedWorld,
+) -> None:
+    """Blocks end at every 50th step, these batches do not: what waits for a block waits alike in both."""
+    run, judge = world.run(), world.judge(None)
+    looks = list(range(480, 1_100, 31))
+    steps = np.arange(1, looks[-1] + 1)
+    values = 3.0 + np.random.default_rng(5).normal(0.0, 0.02, len(steps))
+    values[(steps > 803) & (steps <= 823)] += 2.0
+    values[steps == 910] = np.nan
+    said: list[dict[str, Any]] = []
+    for low, high in itertools.pairwise([0, *looks]):
+        world.points(run, steps[low:high].tolist(), values[low:high].tolist())
+        assert judge.judge_run(run)
+        said.append(live(world, run))
+    assert said == backtested(world, run, looks)
+    first = {
+        rule: next(look for look, one in zip(looks, said, strict=True) if one[rule]["state"] == "yes")
+        for rule in ("loss_spike", "non_finite")
+    }
+    assert first == {"loss_spike": 821, "non_finite": 914}
+    waited = [one["train_drift"]["at_step"] for one in said]
+    assert all(look - 50 < at <= look for look, at in zip(looks, waited, strict=True))
+    assert waited[-1] == 1_050 < looks[-1], "a rule of blocks has waited"
+    (view,) = timeline(world, run).views
+    at = [{j.rule: j.state for j in one}["non_finite"] for one in judge_prefixes(view, [909, 910, 1_009, 1_050])]
+    assert at == ["no", "yes", "yes", "no"], "from its own step on, until a block of finite points has ended"
+
+
 def test_a_late_arrival_changes_only_when_it_is_said(world: JudgedWorld) -> None:
     late, ordered = world.run("late"), world.run("ordered")
     for run in (late, ordered):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from uuid import UUID
 
 import pytest
-from alert_message import message
+from alert_message import long_message, message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
@@ -18,6 +21,7 @@ from service.channels import discord
 from service.channels.apprise import written as apprise_text
 from service.channels.discord import Discord
 from service.channels.google_chat import GoogleChat
+from service.channels.grouping import bundle
 from service.channels.kind import HttpKind, Outgoing, Post
 from service.channels.kinds import KINDS
 from service.channels.mattermost import Mattermost
@@ -26,6 +30,7 @@ from service.channels.safety import UnsafeAddressError
 from service.channels.slack import HEADER, SECTION, Slack
 from service.channels.teams import Teams
 from service.channels.webhook import MAX_BODY
+from service.database.models import Delivery
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "channels"
 SECRET = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -35,7 +40,9 @@ HOSTILE = "<!channel> & <@U123|x> </a>\u202egnp.exe\u202c 🏎️\x07 שלום �
 HTTP_KINDS = [name for name, kind in KINDS.items() if isinstance(kind, HttpKind)]
 
 
-def written(kind: str, content: dict[str, Any], *, now: float = 1_790_009_001.0, previous: str | None = None) -> Post:
+def written(
+    kind: str, content: Mapping[str, Any], *, now: float = 1_790_009_001.0, previous: str | None = None
+) -> Post:
     channel = KINDS[kind]
     assert isinstance(channel, HttpKind)
     secret = SECRET if kind == "webhook" else None
@@ -52,23 +59,157 @@ def sample_message(name: str = "team") -> dict[str, Any]:
     }
 
 
-CASES = {
+MARKS = "<!channel> <@U1> @everyone @channel @all @here <users/all> <at>x</at> [x](http://evil) **b** `c` ~s~ _i_ "
+MARKS += ":fire: {{DATE()}} ||s|| # h &lt; 🏎️‮"
+MARKS += "é" * ((256 - len(MARKS.encode())) // 2) + "x" * ((256 - len(MARKS.encode())) % 2)  # as long as a name may be
+
+
+def grouped(count: int = 12) -> Mapping[str, Any]:
+    """What a group of so many alerts of two runs says, of which some are over."""
+    kinds = ("firing", "resolved", "firing")
+    names = ("olmo3-7b-v7x", MARKS)
+    members = [message(kinds[i % 3], names[i % 2], alert=i + 2) for i in range(count)]
+    return bundle([Delivery(uuid=UUID(int=100 + i), payload=member) for i, member in enumerate(members)], "project")
+
+
+CASES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "test": sample_message,
     "firing": lambda: message("firing"),
     "updated": lambda: message("joined"),
     "resolved": lambda: message("resolved"),
     "hostile": lambda: message("firing", HOSTILE, HOSTILE),
+    "marks": lambda: message("joined", MARKS, MARKS, reason=f"resolved by {MARKS}"),
+    "unmuted": lambda: message("unmuted", reason="the mute is over"),
+    "repeated": lambda: message("repeated"),
+    "by_hand": lambda: message("resolved", reason="resolved by kim: known"),
+    "grouped": grouped,
+    "limits": lambda: long_message("word "),
 }
+PICTURE = "https://pacenote.example.com/pictures/00000000-0000-0000-0000-000000000002/1790613800/signature.png"
 
 
 @pytest.mark.parametrize("kind", HTTP_KINDS)
 @pytest.mark.parametrize("case", CASES)
 def test_payload_is_the_golden_one(kind: str, case: str) -> None:
-    post = written(kind, CASES[case]())
+    check_golden(kind, case, CASES[case]())
+
+
+@pytest.mark.parametrize("kind", [name for name in HTTP_KINDS if KINDS[name].picture == "address"])
+def test_payload_with_a_picture_is_the_golden_one(kind: str) -> None:
+    post = check_golden(kind, "picture", {**message("firing"), "picture": PICTURE})
+    assert PICTURE in post.body.decode()
+
+
+def check_golden(kind: str, case: str, content: Mapping[str, Any]) -> Post:
+    post = written(kind, content)
     path = GOLDEN / f"{kind}-{case}.json"
     if os.environ.get("PACENOTE_WRITE_GOLDEN"):
         path.write_text(json.dumps(json.loads(post.body), indent=1, ensure_ascii=False) + "\n")
     assert json.loads(post.body) == json.loads(path.read_text())
+    return post
+
+
+# Bodies may not be longer: bytes (Mattermost: characters), as the receivers document it; Slack and Discord limit parts.
+WHOLE = {"webhook": 20_000, "google_chat": 32_000, "teams": 28_000, "mattermost": 16_383, "alertmanager": 200_000}
+
+
+@pytest.mark.parametrize("character", ["word ", "&", "<", "\\", '"', "🏎", "\n", "*", "_", "@x ", "\x01a", "ש", "é"])
+@pytest.mark.parametrize("kind", HTTP_KINDS)
+def test_limits_hold_whatever_all_texts_are_made_of(kind: str, character: str) -> None:
+    for content in (long_message(character), {**long_message(character), "picture": PICTURE}):
+        body = written(kind, content).body
+        size_of_body = len(body.decode()) if kind == "mattermost" else len(body)
+        assert size_of_body < WHOLE.get(kind, 40_000)
+        payload = json.loads(body)
+        if kind == "slack":
+            check_slack(payload)
+        if kind == "discord":
+            check_discord(payload)
+
+
+@pytest.mark.parametrize("kind", HTTP_KINDS)
+def test_a_group_of_a_hundred_stays_inside_the_limits_and_names_every_message(kind: str) -> None:
+    body = written(kind, grouped(100)).body
+    assert len(body) < WHOLE.get(kind, 40_000)
+    if kind == "webhook":
+        listed = json.loads(body)["data"]["group"]["messages"]
+        assert [entry["id"] for entry in listed] == [str(UUID(int=100 + i)) for i in range(100)]
+    if kind == "alertmanager":
+        assert len(json.loads(body)["alerts"]) == 100
+
+
+@pytest.mark.parametrize("kind", [name for name in HTTP_KINDS if name not in ("webhook", "alertmanager")])
+@pytest.mark.parametrize("case", ["marks", "grouped"])
+def test_names_turn_no_line_and_begin_no_mention_in_any_chat(kind: str, case: str) -> None:
+    payload = json.loads(written(kind, CASES[case]()).body)
+    assert not any(mark in text for text in texts_of(payload) for mark in ("\u202e", "\x07"))
+    read = [re.sub(r"\\.", "", text) for text in read_as_markup(kind, payload)]  # without what is escaped
+    assert not any(mark in text for text in read for mark in ("<!", "<@", "<users", "<at>"))
+    if kind == "discord":
+        assert payload["allowed_mentions"] == {"parse": []}
+    if kind == "mattermost":
+        assert not any(word in text for text in read for word in ("@all", "@channel", "@here"))
+    if kind == "teams":
+        assert "entities" not in payload["attachments"][0]["content"]["msteams"]
+        assert '"TextBlock"' not in json.dumps(payload)
+    if kind == "slack":
+        assert all(part["verbatim"] for part in parts_of(payload) if part.get("type") == "mrkdwn")
+        assert not any(mark in text for text in read for mark in ("`", "~", "_i_", "**"))
+
+
+def read_as_markup(kind: str, payload: dict[str, Any]) -> Iterator[str]:
+    """The texts in which a chat looks for markup and mentions; it shows the others as they are."""
+    if kind == "slack":
+        yield payload["text"]
+        yield from (part["text"] for part in parts_of(payload) if part.get("type") == "mrkdwn")
+    if kind == "discord":
+        [embed] = payload["embeds"]
+        yield from (embed["title"], embed["description"])
+        yield from (field[part] for field in embed["fields"] for part in ("name", "value"))
+    if kind == "google_chat":
+        yield payload["text"]
+        yield from (part["text"] for part in parts_of(payload) if "text" in part and isinstance(part["text"], str))
+    if kind == "mattermost":
+        [attachment] = payload["attachments"]
+        yield from (payload["text"], attachment["title"], attachment["text"])
+        yield from (field[part] for field in attachment["fields"] for part in ("title", "value"))
+
+
+def check_slack(payload: dict[str, Any]) -> None:
+    header, *others = payload["blocks"]
+    assert 0 < utf16(header["text"]["text"]) <= HEADER
+    assert utf16(payload["text"]) <= 4000
+    assert len(payload["blocks"]) <= 50
+    for block in others:
+        for part in [block["text"]] if "text" in block else block.get("elements", ()):
+            assert 0 < utf16(part["text"]) <= SECTION
+
+
+def check_discord(payload: dict[str, Any]) -> None:
+    [embed] = payload["embeds"]
+    assert 0 < utf16(embed["title"]) <= discord.TITLE
+    assert utf16(embed["description"]) <= discord.DESCRIPTION
+    assert len(embed["fields"]) <= discord.FIELDS
+    texts = [embed["title"], embed["description"], embed["footer"]["text"]]
+    texts += [field[part] for field in embed["fields"] for part in ("name", "value")]
+    assert sum(map(utf16, texts)) <= discord.TOTAL
+
+
+def parts_of(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object inside a payload."""
+    if isinstance(value, dict):
+        yield cast("dict[str, Any]", value)
+        for item in cast("dict[str, Any]", value).values():
+            yield from parts_of(item)
+    elif isinstance(value, list):
+        for item in cast("list[Any]", value):
+            yield from parts_of(item)
+
+
+def texts_of(value: Any) -> Iterator[str]:
+    """Every text inside a payload."""
+    for part in parts_of(value):
+        yield from (text for text in part.values() if isinstance(text, str))
 
 
 class TestStandardWebhook:

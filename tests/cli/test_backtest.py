@@ -22,6 +22,7 @@ from service.database.migrate import ensure_schema
 from service.database.models import Alert, JudgementRow, Run
 from service.detect.engine import FAMILY_OF_RULE, evaluate
 from service.detect.replay import prefix
+from service.judgements.view import build_view
 from service.references.shipped import BUNDLES, install_shipped
 from service.settings import Settings
 
@@ -188,6 +189,29 @@ def test_what_is_refused(url: str, arguments: list[str], message: str) -> None:
     assert out == ""
     assert message in error
     assert one_line(error)
+
+
+def test_a_log_is_set_beside_all_that_a_stored_run_is(url: str) -> None:
+    """Without what the reference says of itself a log's answers would be others than those of the same run, live."""
+    engine = open_engine(url)
+    try:
+        with reading(engine) as session:
+            stored = Run(id=-1, project_id=-1, reference="olmo3-7b", stage="stage1")
+            known = build_view(session, stored)
+        (view,) = of_log(engine, SIBLING, "olmo3-7b", None, None, []).views
+    finally:
+        engine.dispose()
+    assert known.recipe.knots, "stage 1 was put together from several recordings"
+    assert known.schedule is not None
+    assert view.schedule is not None
+    assert np.array_equal(view.schedule.values, known.schedule.values)
+    for name in ("recipe", "tolerances", "tasks", "heldout", "reference_name", "reference_version", "reference_items"):
+        assert getattr(view, name) == getattr(known, name), name
+    assert {name: len(series) for name, series in view.reference.items()} == {
+        name: len(series) for name, series in known.reference.items()
+    }
+    assert len(view.siblings) == len(known.siblings)
+    assert (view.expected_rows is None) == (known.expected_rows is None)
 
 
 def test_a_stored_run_by_name_and_id(engine: Engine, database_url: str) -> None:

@@ -44,6 +44,8 @@ EXPECTED = {
     "channel remove",
     "channel rotate",
     "channel switch",
+    "channel deliveries",
+    "channel replay",
     "alert ack",
     "alert assign",
     "alert comment",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.detect.engine import evaluate
 from service.detect.inputs import RunView, Segment, Series
 
 from .scenarios import HELD, TRAIN, curve, judged, pair, series, step_change
@@ -118,6 +119,44 @@ def test_a_loss_in_another_unit_is_refused_by_name(unit: str, convert: Callable[
     both = said(changed(view, HELD, convert))
     assert both["train_drift"] == "cannot tell"
     assert both["train_only_drift"] != "yes"
+    beginning = judged(view, "initial_parity")["initial_parity"]
+    assert (beginning.state, f"seems to be {unit}" in beginning.summary) == ("cannot tell", True)
+    assert {j.rule for j in evaluate(view) if j.state == "yes"} == set()
+
+
+@pytest.mark.parametrize(
+    ("unit", "convert"), [("a perplexity", np.exp), ("in bits per token", lambda nats: nats / np.log(2.0))]
+)
+def test_a_held_out_loss_in_another_unit_is_refused_by_name(unit: str, convert: Callable[[Any], Any]) -> None:
+    view = changed(pair(10), HELD, convert)
+    for rule, answer in judged(view, "heldout_regression", "evaluation_changed").items():
+        assert answer.state == "cannot tell", rule
+        assert f"{HELD} seems to be {unit}" in answer.summary
+    assert {j.rule for j in evaluate(view) if j.state == "yes"} == set()
+
+
+@pytest.mark.parametrize("end", [15_000, 19_800, 20_000])
+def test_behind_the_end_of_the_reference_no_all_clear_is_given(end: int) -> None:
+    view = pair(13, steps=20_000, train=step_change(15_000, -0.05) if end == 15_000 else None)
+    shorter = {
+        m: Series(s.steps[s.steps <= end], s.tokens[s.steps <= end], s.values[s.steps <= end])
+        for m, s in view.reference.items()
+    }
+    found = judged(replace(view, reference=shorter), "train_drift", "train_only_drift", "heldout_regression")
+    states = {rule: answer.state for rule, answer in found.items()}
+    if end == 15_000:
+        assert set(states.values()) == {"cannot tell"}
+        for rule in ("train_drift", "heldout_regression"):
+            assert "ends where the run was at step 15,000" in found[rule].summary
+    else:
+        assert set(states.values()) == {"no"}, "series of finished runs need not end at the same point"
+
+
+def test_a_drift_that_was_open_where_the_reference_ends_stays_open() -> None:
+    view = pair(14, steps=20_000, train=step_change(10_000, -0.05))
+    shorter = {m: Series(s.steps[s.steps <= 15_000], s.tokens[s.steps <= 15_000], s.values[s.steps <= 15_000])
+               for m, s in view.reference.items()}  # fmt: skip
+    assert said(replace(view, reference=shorter)) == {"train_drift": "yes", "train_only_drift": "yes"}
 
 
 @pytest.mark.parametrize("size", [0.25, -0.25, 0.6])

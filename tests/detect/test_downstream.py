@@ -73,6 +73,16 @@ def test_without_public_accuracies_it_cannot_tell_and_says_so():
     assert "the run has no accuracies" in said(pair(5, steps=1_000)).summary
 
 
+@pytest.mark.parametrize("side", ["metrics", "reference"])
+def test_accuracies_in_percent_are_refused_and_not_compared(side):
+    view = accuracies(3)
+    task = "downstream/task_2/accuracy"
+    given = getattr(view, side)
+    percent = replace(given[task], values=100.0 * given[task].values)
+    found = said(replace(view, **{side: {**given, task: percent}}))
+    assert (found.state, "those of task_2 are not" in found.summary) == ("cannot tell", True)
+
+
 def test_checkpoints_at_which_a_task_is_missing_are_left_out():
     view = accuracies(6)
     task = "downstream/task_3/accuracy"

@@ -12,6 +12,7 @@ from service.detect.facts import Arrivals, Happening, HeldoutHits, Items, Knot, 
 from service.detect.inputs import DeclaredData, RowReadings, RunView, Segment, Series, Tolerance
 from service.detect.judgement import Evidence, Judgement
 from service.detect.recipe import flat
+from service.detect.recovery import Checkpoint, recovery
 from service.detect.replay import judge_prefixes, prefix
 
 from .scenarios import HELD, TRAIN, lab, pair, step_change
@@ -116,13 +117,28 @@ def test_a_loss_that_is_not_finite_is_named_at_its_first_step_and_recovers(bad):
     values = train.values.copy()
     values[1500:] = bad
     said = of("non_finite", replace(view, metrics={**view.metrics, TRAIN: Series(train.steps, train.tokens, values)}))
-    assert (said.state, said.since_step) == ("yes", (1501, 1501))
+    assert (said.state, said.since_step) == ("yes", (1500, 1501)), "the update of the last finite loss may have done it"
+    assert said.summary == f"{TRAIN} is not a finite number since step 1,501."
     values[1510:] = train.values[1510:]
     cured = replace(view, metrics={**view.metrics, TRAIN: Series(train.steps, train.tokens, values)})
     assert of("non_finite", cured).state == "no"
     held = view.metrics[HELD]
     ending = Series(held.steps, held.tokens, np.append(held.values[:-1], bad))
     assert of("non_finite", replace(view, metrics={**view.metrics, HELD: ending})).state == "yes"
+
+
+def test_no_checkpoint_behind_the_last_finite_loss_of_a_sparse_log_is_called_clean():
+    every_tenth = np.arange(10, 2_001, 10)
+    view = pair(1, steps=2000)
+    values = np.where(every_tenth >= 1_510, np.nan, 2.0)
+    sparse = Series(every_tenth, every_tenth * 4.0, values)
+    said = of("non_finite", replace(view, metrics={TRAIN: sparse}))
+    assert (said.since_step, said.since_tokens) == ((1_500, 1_510), (6_000.0, 6_040.0))
+    found = recovery(said.since_step, [Checkpoint(step) for step in (1_490, 1_505, 1_515)], Checkpoint(2_000), None)
+    assert found.clean == Checkpoint(1_490)
+    assert found.unsure == (Checkpoint(1_505),)
+    never = Series(every_tenth, every_tenth * 4.0, np.full(200, np.nan))
+    assert of("non_finite", replace(view, metrics={TRAIN: never})).since_step == (1, 10)
 
 
 def test_a_gradient_norm_that_is_not_finite_is_shown_but_is_no_loss():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from service.compare import growing
 from service.detect.inputs import RuleSetting, Segment, Series, Tolerance
 from service.detect.memory import Unchanged
 
@@ -43,3 +44,14 @@ def test_when_an_answer_is_made_anew(parts: tuple[object, object], same: bool) -
     for part in parts:
         kept.get("name", (part,), lambda: made.append(len(made)))
     assert len(made) == (1 if same else 2)
+
+
+def test_what_was_compared_in_full_is_known_by_its_place_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+    real = growing.same_bits
+    kept, first, moved = Unchanged(), points(1.0, 2.0), points(1.0, 2.0)
+    kept.get("name", (first,), lambda: 1)
+    kept.get("name", (moved,), lambda: 2)
+    monkeypatch.setattr("service.detect.memory.same_bits", lambda a, b: compared.append(len(a)) or real(a, b))
+    assert kept.get("name", (moved,), lambda: 3) == 1
+    assert compared == []

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from service.compare.growing import Growing, same_bits
 from service.detect.cache import LevelCache
 from service.detect.engine import evaluate
-from service.detect.inputs import RunView, Segment, Series
+from service.detect.inputs import RowReadings, RunView, Segment, Series
 
 from .scenarios import HELD, TRAIN
 
 N = 9_000
 PER_STEP = 1024.0
 NORM = "optim/grad_norm"
+RATE = "optim/learning_rate"
 _rng = np.random.default_rng(42)
 STEPS = np.arange(1, N + 1)
 BATCH = _rng.normal(0.0, 0.03, N)
@@ -37,6 +38,7 @@ REFERENCE = {
     TRAIN: as_series(STEPS, CURVE + BATCH),
     NORM: as_series(STEPS, NORMS * 1.01),
     HELD: as_series(STEPS[499::500], 2.6 + _rng.normal(0.0, 0.002, N // 500)),
+    RATE: as_series(STEPS, 3e-4 / (1.0 + STEPS / N)),
 }
 SIBLINGS = [{TRAIN: as_series(STEPS, CURVE + BATCH + _rng.normal(0.0, 0.001, N))} for _ in range(4)]
 
@@ -50,15 +52,17 @@ operation = st.one_of(
     st.tuples(st.just("late"), st.integers(0, 3000), st.sampled_from([2.5, float("nan"), float("inf")])),
     st.tuples(st.just("gap"), st.integers(0, 3000), st.integers(1, 40)),
     st.tuples(st.just("start")),
+    st.tuples(st.just("rows"), st.integers(0, 200)),
 )
 
 
 @dataclass
 class Run:
-    """A run's points by step, and its trainer starts."""
+    """A run's points by step, and its trainer starts; the rows of every fifth step."""
 
     points: dict[int, float] = field(default_factory=dict[int, float])
     starts: list[int] = field(default_factory=lambda: [0])
+    behind: int = 0  # steps by which the row readings are behind the losses
     kept: dict[str, tuple[Growing[np.int64], Growing[np.float64], Growing[np.float64]]] = field(default_factory=dict)
 
     @property
@@ -84,6 +88,8 @@ class Run:
                 self.points[step] = self.points.get(step - lag, 2.0) - 0.01
         elif what == "start":
             self._restart(last)
+        elif what == "rows":
+            self.behind = how[0]
         elif what == "late" and last - how[0] > 0:
             self.points[last - how[0]] = how[1]
         elif what == "gap":
@@ -102,12 +108,19 @@ class Run:
             TRAIN: (steps, np.array([self.points[step] for step in steps.tolist()])),
             NORM: (steps, NORMS[at]),
             HELD: (held, 2.6 + np.sin(held)),
+            RATE: (steps, 3e-4 / (1.0 + steps / N) * np.where(steps > 5_000, 1.05, 1.0)),
         }
         series = {m: self._grown(m, *pair) if growing else as_series(*pair) for m, pair in metrics.items()}
         segments = [Segment(start, float(i), 1) for i, start in enumerate(self.starts)]
         return RunView(
-            {m: s for m, s in series.items() if len(s)}, REFERENCE, {}, segments, "r", "1", HELD, siblings=SIBLINGS
-        )
+            {m: s for m, s in series.items() if len(s)}, REFERENCE, {}, segments, "r", "1", HELD, siblings=SIBLINGS,
+            rows=self._rows(steps[steps <= self.last - self.behind]),
+        )  # fmt: skip
+
+    def _rows(self, seen: Any) -> RowReadings:
+        at = seen[seen % 5 == 0]
+        hashes = np.array([self.points[step] for step in at.tolist()]).view(np.uint64)  # a batch read again is the same
+        return RowReadings(at, np.zeros(len(at), np.int64), hashes, 1_024, seen, np.full(len(seen), 512))
 
     def _grown(self, metric: str, steps: Any, values: Any) -> Series:
         """As a process that reads on hands them out: arrays that go on where those before ended."""
@@ -127,7 +140,7 @@ class Run:
 
 
 @given(st.lists(operation, min_size=2, max_size=9), st.booleans())
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_warm_cache_judges_like_none(operations: list[Any], growing: bool) -> None:
     reference, run = LevelCache(), Run()
     warm = reference.of_a_run()

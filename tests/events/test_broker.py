@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.broker import KEPT, MISSED, QUEUE_LENGTH, Broker, Notice
+from service.broker import KEPT, MISSED, QUEUE_LENGTH, STRIDE, Broker, Notice
 
 
 async def drain(queue: asyncio.Queue[Notice]) -> list[Notice]:
@@ -30,7 +32,7 @@ def test_a_listener_that_comes_back_hears_everything_once(before: int, between: 
                 broker.publish("points", {"n": number})
             heard = await drain(queue)
         assert [notice.body["n"] for notice in heard] == list(range(before, before + between + after))
-        assert [notice.number for notice in heard] == list(range(known + 1, broker.last + 1))
+        assert [notice.number for notice in heard] == list(range(known + STRIDE, broker.last + 1, STRIDE))
         assert broker.listeners == 0
 
     asyncio.run(listen())
@@ -52,10 +54,11 @@ def test_what_is_too_long_ago_is_said_to_be_missed() -> None:
         known = broker.last
         for _ in range(KEPT + 1):
             broker.publish("points", {})
-        for since in (known, 0, broker.last + 1):  # the last one is of another process
+        of_another_process = broker.last - STRIDE + 1
+        for since in (known, 0, broker.last + STRIDE, of_another_process):
             with broker.listening(since) as queue:
                 assert await drain(queue) == [Notice(broker.last, MISSED, {})]
-        with broker.listening(known + 1) as queue:
+        with broker.listening(known + STRIDE) as queue:
             assert len(await drain(queue)) == KEPT
 
     asyncio.run(listen())
@@ -75,7 +78,10 @@ def test_who_does_not_keep_up_is_told_so() -> None:
     asyncio.run(listen())
 
 
-def test_numbers_go_on_from_process_to_process() -> None:
+def test_numbers_go_on_from_process_to_process(monkeypatch: pytest.MonkeyPatch) -> None:
     first = Broker()
-    first.publish("points", {})
+    for _ in range(900):
+        first.publish("points", {})
+    later = time.time_ns() + 1_000_000_000
+    monkeypatch.setattr(time, "time_ns", lambda: later)
     assert Broker().last > first.last

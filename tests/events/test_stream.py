@@ -8,25 +8,28 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
+from delivery_world import DeliveryWorld
 from event_stream import events
 
+from service.database.engine import open_engine
 from service.ingest.segments import run_uuid
 
 
 class Service:
     """`pacenote serve` in a process of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, url: str, *more: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "service.cli.main", "serve", "--port", "0", "--no-worker"],
-            env=os.environ | {"PACENOTE_DATABASE_URL": f"sqlite:///{folder / 'events.db'}", "PYTHONUNBUFFERED": "1"},
+            [sys.executable, "-m", "service.cli.main", "serve", "--port", "0", *(more or ("--no-worker",))],
+            env=os.environ | {"PACENOTE_DATABASE_URL": url, "PYTHONUNBUFFERED": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -48,14 +51,17 @@ class Service:
         answer = self.http.post(f"/segments/{segment}/batches", json=body | {"metrics": {"train/ce_loss": [1.0]}})
         assert answer.status_code == 202
 
+    def end(self) -> None:
+        self.http.close()
+        self.process.kill()
+        self.process.wait(30)
+
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    service = Service(tmp_path_factory.mktemp("events"))
+    service = Service(f"sqlite:///{tmp_path_factory.mktemp('events') / 'events.db'}")
     yield service
-    service.http.close()
-    service.process.kill()
-    service.process.wait(30)
+    service.end()
 
 
 def test_a_stream_of_one_run(service: Service) -> None:
@@ -118,7 +124,7 @@ def test_a_stream_goes_on_where_it_was_lost(service: Service, how: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_streams_end_with_the_server(tmp_path: Path, number: signal.Signals) -> None:
-    service = Service(tmp_path)
+    service = Service(f"sqlite:///{tmp_path / 'events.db'}")
     with httpx.stream("GET", f"{service.url}/api/v1/events", timeout=30) as answer:
         stream = events(answer.iter_lines())
         next(stream)
@@ -134,3 +140,50 @@ def test_a_run_that_is_no_id(service: Service) -> None:
     answer = service.http.get("/events", params={"run": "mine"})
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == "query.run"
+
+
+def test_what_one_process_does_is_heard_at_another(database_url: str) -> None:
+    with ThreadPoolExecutor() as pool:
+        here, there = pool.map(Service, [database_url] * 2)
+    try:
+        mine, other = here.start("p", "mine"), there.start("q", "other")
+        run = str(run_uuid("p", "mine", "stage1"))
+        with httpx.stream("GET", f"{there.url}/api/v1/events", timeout=30) as answer:
+            stream = events(answer.iter_lines())
+            next(stream)
+            engine = open_engine(database_url)
+            alert = DeliveryWorld(engine).alert()
+            engine.dispose()
+            hear(stream, "alert", lambda body: body["alert"] == str(alert))
+            there.log(other, 1)
+            here.log(mine, 2)
+            heard = [next(stream) for _ in range(2)]
+            bodies = [json.loads(event["data"]) for event in heard]
+            assert [(event["event"], body["project"]) for event, body in zip(heard, bodies, strict=True)] == [
+                ("points", "q"),
+                ("points", "p"),
+            ], "each once, also that of its own process"
+            assert (bodies[1]["run"], bodies[1]["last_step"]) == (run, 2)
+            assert here.http.post(f"/alerts/{alert}/acknowledge", json={"by": "kim"}).status_code == 200
+            hear(stream, "alert", lambda body: body["change"] == "acknowledged")
+            setting = {"tolerance": 0.5, "by": "kim", "reason": "a test"}
+            assert here.http.put(f"/runs/{run}/rules/train_drift", json=setting).status_code == 200
+            hear(stream, "settings", lambda body: body["run"] == run)
+            assert here.http.patch(f"/runs/{run}", json={"archived": True}).status_code == 200
+            hear(stream, "run", lambda body: body["run"] == run)
+            number = heard[0]["id"]
+        with httpx.stream("GET", f"{here.url}/api/v1/events", params={"since": number}, timeout=30) as answer:
+            stream = events(answer.iter_lines())
+            next(stream)
+            assert next(stream)["event"] == "missed", "the numbers of one process mean nothing at another"
+    finally:
+        here.end()
+        there.end()
+
+
+def hear(stream: Iterator[dict[str, str]], kind: str, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The next event of a kind about which `wanted` says yes."""
+    for event in stream:
+        if event.get("event") == kind and wanted(body := json.loads(event["data"])):
+            return body
+    raise AssertionError(f"the stream ended before {kind} came")

@@ -13,6 +13,8 @@ from service.database.engine import reading
 from service.database.models import Run
 from service.detect.engine import FAMILY_OF_RULE
 from service.judgements.view import reference_view
+from service.rules.effective import settings_of
+from service.rules.reading import settings_in_force
 
 ANN = {"by": "Ann", "reason": "no global shuffle"}
 NOBODY = "00000000-0000-0000-0000-000000000000"
@@ -183,3 +185,21 @@ class TestPreview:
         for run, body, status, says in cases:
             answer = client.post(f"/runs/{run}/rules/preview", json=body)
             assert (answer.status_code, says in answer.json()["detail"]) == (status, True), answer.text
+
+
+def test_what_share_of_text_repeats_naturally_is_a_limit_of_its_own(client: TestClient, world: JudgedWorld) -> None:
+    run = uuid_of(world, world.run())
+    said = client.put("/projects/lab/rules/repeated_text", json={"tolerance": 0.3, "unit": "share", **ANN}).json()
+    assert (said["family"], said["unit"], said["tolerance"]["value"]) == ("curve_and_data", "share", 0.3)
+    listed = client.get(f"/runs/{run}/rules").json()["items"]
+    assert [item["rule"] for item in listed] == [*FAMILY_OF_RULE, "repeated_text"]
+    with reading(world.engine) as session:
+        settings = settings_of(settings_in_force(session, session.query(Run).filter_by(uuid=run).one()))
+    assert settings["repeated_text"].tolerance == 0.3
+    for body, detail in (
+        ({"muted": True}, "repeated_text is a limit of repeated_rows and has a tolerance alone; set the rest there"),
+        ({"tolerance": 0.81}, "that of repeated_text is at most 0.8 share, not 0.81"),
+    ):
+        refused = client.put(f"/runs/{run}/rules/repeated_text", json={**body, **ANN})
+        assert (refused.status_code, refused.json()["errors"][0]["detail"]) == (422, detail)
+    assert client.delete("/projects/lab/rules/repeated_text", params={"by": "Bo"}).json()["tolerance"] is None

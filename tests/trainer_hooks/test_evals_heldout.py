@@ -140,6 +140,37 @@ def test_steps_that_were_asked_for() -> None:
             heldout(rows, every=every)
 
 
+class Computing:
+    """`state.step` of a device that is still at work: ready once somebody waits for it."""
+
+    size, shape, is_fully_replicated, ready = 1, (), True, False
+
+    def is_deleted(self) -> bool:
+        return False
+
+    def is_ready(self) -> bool:
+        return self.ready
+
+    def block_until_ready(self) -> Computing:
+        self.ready = True
+        return self
+
+    def addressable_data(self, index: int) -> Computing:
+        return self
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        assert self.ready
+        return np.array(10)
+
+
+def test_a_step_that_the_device_still_computes_is_waited_for() -> None:
+    """One process that skipped it would leave those waiting whose device was quicker."""
+    run = RecordingRun()
+    result = heldout([np.ones((1, 4), int)])(run, Computing(), WEIGHTS)
+    assert result is not None
+    assert run.metrics[NAME] == {10: result.loss}
+
+
 class Linen(linen.Module):
     @linen.compact
     def __call__(self, tokens: jax.Array) -> jax.Array:

@@ -53,7 +53,7 @@ def test_an_import_brings_neither_jax_nor_what_a_run_without_a_service_needs_not
 
 
 @pytest.mark.parametrize(
-    ("waiting", "since_turn", "pause"), [(3, 0.0, 0.25), (3, 0.4, 0.1), (3, 9.0, 0.05), (101, 0.0, 0.05)]
+    ("waiting", "since_turn", "pause"), [(3, 0.0, 0.5), (3, 0.4, 0.1), (3, 9.0, 0.05), (101, 0.0, 0.05)]
 )
 def test_the_writing_thread_looks_often_only_where_calls_come_fast(
     monkeypatch: pytest.MonkeyPatch, waiting: int, since_turn: float, pause: float

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +33,6 @@ SEGMENT = b'{"process":0,"seq":0,"started_at":1796004025.2}'
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits of milliseconds instead of seconds."""
     monkeypatch.setattr(remote, "COPY_SECONDS", 0.05)
-    monkeypatch.setattr(remote, "POLL_SECONDS", 0.005)
     monkeypatch.setattr(remote, "FIRST_WAIT", 0.005)
 
 
@@ -128,6 +128,30 @@ def test_every_block_begins_with_the_segment(tmp_path: Path, monkeypatch: pytest
         ("00002", [0, 6]),
         ("00002", [7]),
     ]
+
+
+def test_what_cannot_wait_is_written_before_a_part_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "COPY_SECONDS", 300.0)
+    monkeypatch.setattr(remote, "PART_BYTES", 1_000)
+    journal, copy = copying(tmp_path, LocalStore(tmp_path / "far"))
+    copy.start()
+    fill(journal, 30)  # more than a part
+    wait_until(lambda: len(parts_below(tmp_path / "far")) > 0)
+    assert copy.left() < 31
+    monkeypatch.setattr(remote, "PART_BYTES", 2**20)
+    fill(journal, 1)
+    copy.drain(20)
+    assert copy.left() == 0
+    fill(journal, 1)
+    end(journal, copy)
+    assert copy.left() == 0
+
+
+def wait_until(told: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not told():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.005)
 
 
 def parts_below(folder: Path) -> list[Path]:

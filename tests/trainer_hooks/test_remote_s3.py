@@ -21,7 +21,7 @@ from trainer_hooks.sync import sync, watch
 TRAINER = """
 import sys, time, trainer_hooks, trainer_hooks.remote as remote
 import numpy as np
-remote.COPY_SECONDS, remote.POLL_SECONDS = 0.1, 0.02
+remote.COPY_SECONDS = 0.1
 run = trainer_hooks.start("killed", project="p", sample_rows=1, spool=sys.argv[1])
 for step in range(1, 1_000_000):
     run.log(step, {"loss": 1.0 / step, "spike": float("nan")})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from axe_core_python.base import AXE_SCRIPT
@@ -17,6 +18,7 @@ from tests.web.visit import DRAWN, WAIT, Visit
 NOWHERE = "00000000-0000-0000-0000-000000000000"
 SIZES = {"desk": (1400, 900), "phone": (390, 844)}
 HOSTILE = "a/b?c=\"d'&e <script>alert(1)</script> 🏁 " + "\N{LATIN SMALL LETTER E WITH ACUTE}" * 90
+LONGEST = HOSTILE.encode()[:256].decode(errors="ignore")
 # Everything that Tab reaches, and whether the focus on it can be seen.
 FOCUSED = """() => {
   const element = document.activeElement, style = getComputedStyle(element);
@@ -24,6 +26,12 @@ FOCUSED = """() => {
   const { width, height, right, bottom } = element.getBoundingClientRect();
   return { name: element.outerHTML.slice(0, 120), ring, seen: width > 0 && height > 0 && right > 0 && bottom > 0 };
 }"""
+# Touch targets under 24 px, the least that WCAG 2.2 allows; a box counts with the label that ticks it.
+SMALL = """() => [...document.querySelectorAll(
+    'main a[href], nav a, button, input:not([type=hidden]), select, summary')]
+  .filter(element => element.checkVisibility()).map(element => [element.closest('label') ?? element, element])
+  .filter(([target]) => Math.min(target.getBoundingClientRect().height, target.getBoundingClientRect().width) < 24)
+  .map(([, element]) => element.outerHTML.slice(0, 120))"""
 CONTROLS = """() => [...document.querySelectorAll('a[href], button, input, select, textarea, summary')].filter(
   element => element.type !== 'hidden' && !element.disabled && element.tabIndex >= 0 && element.checkVisibility()
     && !(element.type === 'radio' && !element.checked)).length"""
@@ -35,6 +43,9 @@ def server(tmp_path_factory: pytest.TempPathFactory, incident_file: Path) -> Ite
         segment = server.world.start(HOSTILE[:60], project="a/b <b>")
         server.world.train(segment, 1, 60)
         server.world.send(segment, [60], {HOSTILE[: len(HOSTILE) - 1]: [1.0], f"optim/{HOSTILE[:60]}": [2.0]})
+        longest = server.world.start(LONGEST, project=LONGEST)
+        server.world.train(longest, 1, 250)
+        server.world.judge()
         yield server
 
 
@@ -42,8 +53,10 @@ def paths(server: Server) -> dict[str, str]:
     """Every page by name."""
     world = server.world
     run = world.run_id("v7x")
-    hostile = next(found["id"] for found in world.client.get("/api/v1/runs").json()["items"] if found["name"][0] == "a")
+    hostile, longest = world.run_id(HOSTILE[:60]), world.run_id(LONGEST)
     (alert,) = world.client.get("/api/v1/alerts", params={"run": run}).json()["items"]
+    (long_alert,) = world.client.get("/api/v1/alerts", params={"run": longest}).json()["items"]
+    project = urlencode({"name": LONGEST})
     return {
         "runs": "/",
         "run": f"/runs/{run}",
@@ -56,7 +69,15 @@ def paths(server: Server) -> dict[str, str]:
         "rules": f"/settings/runs/{run}",
         "report": f"/reports/{run}",
         "problem": f"/runs/{NOWHERE}",
+        "api": "/api/docs",
         "hostile run": f"/runs/{hostile}",
+        "hostile rules": f"/settings/runs/{hostile}",
+        "hostile report": f"/reports/{hostile}",
+        "longest run": f"/runs/{longest}",
+        "longest alert": f"/alerts/{long_alert['id']}",
+        "longest rules": f"/settings/runs/{longest}",
+        "longest report": f"/reports/{longest}",
+        "longest project": f"/settings/project?{project}",
     }
 
 
@@ -168,11 +189,38 @@ def test_filter_and_note_by_keyboard_alone(server: Server, desk: BrowserContext)
 
 def test_hostile_names_are_text(server: Server, desk: BrowserContext) -> None:
     desk.add_init_script("window.alert = () => { document.documentElement.dataset.harmed = 'yes'; }")
-    for name in ("runs", "hostile run", "compare"):
+    for name in (
+        "runs",
+        "alerts",
+        "settings",
+        "compare",
+        *(name for name in paths(server) if name.startswith(("hostile", "longest"))),
+    ):
         page = Visit(desk.new_page()).go(server.url + paths(server)[name])
         assert page.evaluate("document.documentElement.dataset.harmed ?? 'no'") == "no"
         assert "<script>alert(1)</script>" in page.locator("main").inner_text()
         page.close()
+
+
+def test_everything_is_large_enough_for_a_thumb(server: Server, chromium: Browser) -> None:
+    context = chromium.new_context(viewport={"width": 390, "height": 844}, is_mobile=True, has_touch=True)
+    small: list[str] = []
+    for name in ("runs", "run", "alert", "alerts", "compare", "settings", "rules", "references", "problem"):
+        page = Visit(context.new_page()).go(server.url + paths(server)[name])
+        small += [f"{name}: {found}" for found in page.evaluate(SMALL)]
+        page.close()
+    context.close()
+    assert small == []
+
+
+def test_what_is_unfolded_stays_so_when_news_come(server: Server, desk: BrowserContext) -> None:
+    page = Visit(desk.new_page()).go(server.url + paths(server)["alert"])
+    page.get_by_text("ruled out, with the reason").click()
+    (alert,) = server.world.client.get("/api/v1/alerts", params={"run": server.world.run_id("v7x")}).json()["items"]
+    body = {"by": "Ada", "note": "looking at the loader"}
+    assert server.world.client.post(f"/api/v1/alerts/{alert['id']}/comment", json=body).status_code == 200
+    expect(page.locator(".history")).to_contain_text("looking at the loader", timeout=WAIT)
+    expect(page.get_by_text("sampling with replacement")).to_be_visible()
 
 
 def test_less_motion_where_the_system_asks_for_it(server: Server, chromium: Browser) -> None:
@@ -203,3 +251,14 @@ def test_print_is_dark_on_white_and_leaves_out_what_paper_cannot_do(server: Serv
         "rgb(255, 255, 255)",
         "rgba(0, 0, 0, 0)",
     )
+
+
+@pytest.mark.parametrize("name", ["run", "alert"])
+def test_charts_fit_the_paper_and_the_screen_again_after_it(server: Server, desk: BrowserContext, name: str) -> None:
+    page = Visit(desk.new_page()).go(server.url + paths(server)[name])
+    widths = "() => [...document.querySelectorAll('.plot .main-svg')].map(picture => picture.clientWidth)"
+    before = page.evaluate(widths)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.wait_for_function(f"Math.max(...({widths})()) <= 660")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.wait_for_function(f"Math.max(...({widths})()) === {max(before)}")

@@ -10,6 +10,7 @@ import pytest
 from tests.web.decoding import decode
 from tests.web.reading import HOSTILE, text_of
 from tests.web.world import TRAIN, World
+from web.content.compare import SPEED, STEP_TIME
 
 
 @pytest.fixture
@@ -39,6 +40,19 @@ def test_the_table_reads_all_runs_at_the_same_tokens(pair: tuple[World, str, str
     assert "mean of 2 accuracies 0.500 0.600 +0.100" in text
     assert re.search(r"heads\.n 4 8.*lr 0\.1 0\.2", text)
     assert "1 further entry is the same" in text
+
+
+def test_how_much_faster_stands_beside_the_quality(pair: tuple[World, str, str]) -> None:
+    world, first, _ = pair
+    world.start("faster", reference=None)
+    for name, rate, launch in (("first", 8000.0, 2), ("faster", 10_000.0, 2)):
+        segment = world.start(name, reference=None, launch=launch)
+        steps = list(range(1, 201))
+        world.send(segment, steps, {SPEED: [rate] * 200, STEP_TIME: [1024 / rate] * 200})
+    text = text_of(world.client.get(f"/compare?run={first}&run={world.run_id('faster')}").text)
+    assert f"{SPEED} 8\u202f000 tokens/s 10\u202f000 tokens/s 1.25 × as fast +2\u202f000 tokens/s" in text
+    assert f"{STEP_TIME} 0.128 s 0.102 s 1.25 × as fast −0.026 s" in text
+    assert text.index(SPEED) < text.index("downstream/")
 
 
 def test_one_run_or_none_says_what_to_do(pair: tuple[World, str, str]) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tests.web.decoding import decode, shapes, trace
-from web.figures.curve import MAX_POINTS, RUG_AXIS, Curve, plain, value_range
+from web.figures.curve import MARKED, MAX_POINTS, RUG_AXIS, Curve, plain, value_range
 from web.figures.downstream import Accuracy, accuracy_figure, mean_of
 from web.figures.gap import Gap, gap_figure
 from web.figures.heldout import heldout_figure
@@ -36,6 +36,7 @@ def test_the_curve_of_few_points_is_those_points() -> None:
     assert not curve.spoilt.any()
 
 
+@settings(deadline=None)
 @given(
     arrays(np.float64, st.integers(MAX_POINTS - 3, 3 * MAX_POINTS), elements=st.floats(-50, 50, width=32)),
     st.integers(0, MAX_POINTS - 4),
@@ -50,6 +51,39 @@ def test_reduction_keeps_extremes_and_marks_what_is_not_finite(values: np.ndarra
     assert np.nanmax(curve.maximum) == np.nanmax(values)
     assert int(curve.spoilt.sum()) == 1
     assert (np.diff(curve.x) > 0).all()
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.floats(-1000, 1000), max_size=60, unique=True).map(sorted), st.floats(-800, 800), st.floats(0.001, 500)
+)
+def test_a_picture_of_a_window_draws_the_same_lines_as_the_whole_curve(
+    places: list[float], low: float, width: float
+) -> None:
+    whole = Curve.of(places, np.sin(places))
+    near = whole.near((low, low + width))
+    assert whole.near(None).x.tolist() == places
+    assert near.between(low, low + width).x.tolist() == whole.between(low, low + width).x.tolist()
+    assert set(whole.between(low - width, low + 2 * width).x) <= set(near.x)
+    inside = np.linspace(low, low + width, 7)
+    known = [x for x in inside if len(places) > 1 and places[0] <= x <= places[-1]]
+    if known:
+        assert np.interp(known, near.x, near.mean).tolist() == np.interp(known, whole.x, whole.mean).tolist()
+    outside = len(near) - len(whole.between(low - width, low + 2 * width))
+    assert outside <= 2
+
+
+def test_many_evaluations_are_a_line_in_a_band_and_few_are_marked() -> None:
+    x = np.arange(1.0, 1001.0)
+    many = Gap(x, np.sin(x), np.sin(x) - 1, np.sin(x) + 1)
+    whole = gap_figure(Gap(X, X, X, X), palette=LIGHT, axis="steps", heldout=many)
+    shown = trace(whole, "held-out gap")
+    assert (shown["mode"], len(decode(shown["x"])), "error_y" in shown) == ("lines", 1000, False)
+    zoomed = gap_figure(Gap(X, X, X, X), palette=LIGHT, axis="steps", heldout=many, x_range=(500.0, 530.0))
+    shown = trace(zoomed, "held-out gap")
+    assert shown["mode"] == "lines+markers"
+    assert len(decode(shown["error_y"]["array"])) == len(decode(shown["x"])) < MARKED
+    assert decode(shown["x"])[[0, -1]].tolist() == [469.0, 561.0]
 
 
 def test_loss_lays_the_run_over_the_reference_with_its_tolerance() -> None:

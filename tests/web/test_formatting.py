@@ -65,6 +65,11 @@ def test_shares_and_units() -> None:
     assert f.in_unit(-0.5, "nats", [-0.6, -0.4]) == "−0.500 ± 0.100 nats"
     assert f.in_unit(0.25, "share", [0.2, 0.3]) == "25.0\u202f% (20.0\u202f% to 30.0\u202f%)"
     assert f.in_unit("cannot tell yet", "nats") == "cannot tell yet"
+    assert f.in_unit(10.0, "s", sign=False) == "10 s"
+    assert f.in_unit(0.25, "s", sign=False) == "0.250 s"
+    assert f.in_unit(0.0, "entries", sign=False) == "0 entries"
+    assert f.in_unit(7029.5, "tokens/s", sign=False) == "7\u202f030 tokens/s"
+    assert f.in_unit(1.0, "nats", sign=False) == "1.000 nats"
     assert f.in_unit("+0.1 (0 … 0.2)", "nats") == "+0.1 (0 to 0.2) nats"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 from pydantic import SecretStr
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tests.web.conftest import TOKEN, Server, make_settings
 from tests.web.visit import WAIT, Visit
@@ -24,18 +25,47 @@ HIDE = """hidden => {
 NO_WORKER = "delete window.SharedWorker"
 
 
+HASTE = """const later = setTimeout, every = setInterval;
+  window.setTimeout = (f, ms) => later(f, ms / 10); window.setInterval = (f, ms) => every(f, ms / 10);"""
+
+
 class Door:
-    """Stands before a service: refuses streams while it is shut."""
+    """Stands before a service: refuses streams while it is shut; `slam` cuts those that are open."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
+        self._cuts: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+
+    def slam(self) -> None:
+        """End every open stream, as a proxy does that has had enough; from any thread."""
+        for loop, cut in list(self._cuts):
+            loop.call_soon_threadsafe(cut.set)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == "/api/v1/events" and scope["app"].state.shut:
+        if scope["type"] != "http" or scope["path"] != "/api/v1/events":
+            await self.app(scope, receive, send)
+            return
+        state = scope["app"].state
+        state.door = self
+        if state.shut:
             await send({"type": "http.response.start", "status": 503, "headers": []})
             await send({"type": "http.response.body", "body": b""})
             return
-        await self.app(scope, receive, send)
+        cut = asyncio.Event()
+        known = (asyncio.get_running_loop(), cut)
+        self._cuts.add(known)
+
+        async def heard() -> Message:
+            waiting = [asyncio.ensure_future(one) for one in (receive(), cut.wait())]
+            done, left = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in left:
+                task.cancel()
+            return {"type": "http.disconnect"} if cut.is_set() else done.pop().result()
+
+        try:
+            await self.app(scope, heard, send)
+        finally:
+            self._cuts.discard(known)
 
 
 @pytest.fixture(scope="module")
@@ -232,6 +262,27 @@ def test_without_a_stream_it_polls(server: Server, context: BrowserContext, scri
     Visit(context.new_page()).go(address)  # whoever loads a page makes the worker try again, for all
     if not script:
         expect(page.locator("#live")).to_have_text("Live", timeout=WAIT)
+
+
+def test_a_stream_that_is_cut_is_polled_for_until_it_is_back(server: Server, context: BrowserContext) -> None:
+    segment, address = started(server, "cut")
+    context.add_init_script(NO_WORKER + ";" + HASTE)
+    page = context.new_page()
+    Visit(page).go(address)
+    expect(page.locator("#live")).to_have_text("Live", timeout=WAIT)
+    state = server.app.state
+    state.shut = True
+    try:
+        state.door.slam()
+        expect(page.locator("#live")).to_have_text("Polling", timeout=WAIT)
+        assert listeners(server) == 0
+        server.world.train(segment, 61, 120)
+        shows(page, 120)
+    finally:
+        state.shut = False
+    expect(page.locator("#live")).to_have_text("Live", timeout=WAIT)  # by itself
+    server.world.train(segment, 121, 160)
+    shows(page, 160)
 
 
 def test_who_signs_out_in_one_tab_is_told_in_the_others(

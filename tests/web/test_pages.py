@@ -47,6 +47,31 @@ def test_acknowledging_by_the_form(incident: World) -> None:
     assert "Acknowledge</button>" not in page
 
 
+def test_alerts_are_chosen_by_state_and_paged(incident: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = incident.start("broken")
+    incident.train(broken, 1, 100, double_shard=False)
+    incident.send(broken, list(range(101, 110)), {TRAIN: ["NaN"] * 9})
+    incident.judge()
+    assert len(re.findall(r'class="name"', incident.client.get("/alerts?state=firing").text)) == 2
+    assert "None is resolved" in text_of(incident.client.get("/alerts?state=resolved").text)
+    assert len(re.findall(r'class="name"', incident.client.get("/alerts?state=nonsense").text)) == 2
+    monkeypatch.setattr("web.pages.ALERTS", 1)
+    newest = incident.client.get("/alerts?state=firing").text
+    assert "broken: " in text_of(newest)
+    older = re.search(r'rel="next" href="([^"]+)"', newest)
+    assert older is not None
+    assert "v7x: " in text_of(incident.client.get(unescape(older.group(1))).text)
+
+
+@pytest.mark.parametrize("text", ["x" * 4000, "\N{CHEQUERED FLAG}" * 4000])
+def test_a_note_may_be_as_long_as_the_api_takes_it(incident: World, text: str) -> None:
+    run = incident.run_id("v7x")
+    form = {"text": text, "step": "200", "by": "Ada"}
+    answer = incident.client.post(f"/runs/{run}/notes", data=form, headers={"Sec-Fetch-Site": "same-origin"})
+    assert answer.status_code == 303
+    assert incident.client.get(f"/api/v1/runs/{run}/notes").json()["items"][0]["text"] == text
+
+
 def test_references(world: World) -> None:
     assert "/references/olmo3-7b" in world.client.get("/references").text
     text = text_of(world.client.get("/references/olmo3-7b").text)

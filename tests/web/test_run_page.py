@@ -168,7 +168,10 @@ def test_repeats_over_time_are_drawn_and_told(incident: World) -> None:
     x, y = decode(line["x"]), decode(line["y"])
     assert np.all(y[x < 100] == 0)
     assert np.all(y[x > 105] == 1)
-    assert "rows had been read before" in panel["caption"]
+    assert "rows had been read before (0.01\u202f% is natural, assumed: natural twins in a corpus)" in panel["caption"]
+    unseen = incident.client.get(f"/api/v1/runs/{incident.run_id('v7x')}/audit").json()["unseen"]
+    assert unseen
+    assert all(text in panel["caption"] for text in unseen)
     assert "25.0\u202f% of 3\u202f200 declared rows were read" in panel["caption"]
 
 

@@ -79,9 +79,9 @@ def test_new_data_arrives_without_reload_and_keeps_the_zoom(server: Server, visi
     expect(page.locator("#live")).to_have_text("Live", timeout=WAIT)
     page.evaluate("window.sameDocument = true")
     assert len(page.evaluate(FIGURE, "loss")["xs"]) > 0
-    page.evaluate("Plotly.relayout(document.querySelector('#figures-loss .plot'), {'xaxis.range': [20480, 61440]})")
-    page.wait_for_function(f"() => ({FIGURE})('gap').range[1] === 61440", timeout=WAIT)  # the others follow
-    assert "from=20480&to=61440" in page.url
+    page.evaluate("Plotly.relayout(document.querySelector('#figures-loss .plot'), {'xaxis.range': [102400, 204800]})")
+    page.wait_for_function(f"() => ({FIGURE})('gap').range[1] === 204800", timeout=WAIT)  # the others follow
+    assert "from=102400&to=204800" in page.url
 
     world.train(segment, 151, 300)
     world.judge()
@@ -89,7 +89,7 @@ def test_new_data_arrives_without_reload_and_keeps_the_zoom(server: Server, visi
     page.wait_for_function(f"() => ({FIGURE})('gap').xs.at(-1) > 250 * 1024", timeout=WAIT)
     expect(page.locator("#headline")).to_contain_text("step 300 of 400", timeout=WAIT)
     expect(page.locator("#headline")).to_contain_text("double shard by factor 4", timeout=WAIT)
-    assert page.evaluate(FIGURE, "loss")["range"] == [20480, 61440]
+    assert page.evaluate(FIGURE, "loss")["range"] == [102400, 204800]
     assert page.evaluate("window.sameDocument") is True
 
     page.get_by_role("button", name="Reset zoom").click()
@@ -122,6 +122,55 @@ def test_a_zoom_shows_every_point_and_a_link_shows_it_again(server: Server, visi
     assert peak == pytest.approx(9.5)  # the spike of a single step
     again.get_by_role("button", name="Reset zoom").click()
     again.wait_for_function(f"() => ({FIGURE})('loss').xs.length === {len(whole['xs'])}", timeout=WAIT)
+
+
+def test_charts_zoom_pan_and_reset_by_keyboard_alone(server: Server, visit: Visit) -> None:
+    page = visit.go(address(server))
+    page.get_by_label("means over points").focus()
+    for _ in range(10):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.matches('#figures-loss .plot')"):
+            break
+    else:
+        pytest.fail("a chart is not reached by Tab")
+    low, high = page.evaluate(FIGURE, "loss")["range"]
+
+    def press(key: str, low: float, high: float) -> None:
+        """A key, then this window in both charts and in the address."""
+        page.keyboard.press(key)
+        for group in ("loss", "gap"):
+            page.wait_for_function(
+                f"([low, high]) => {{ const [a, b] = ({FIGURE})('{group}').range;"
+                " return Math.abs(a - low) + Math.abs(b - high) < 1e-6 * (high - low); }",
+                arg=[low, high],
+                timeout=WAIT,
+            )
+
+    width = high - low
+    low, high = low + width / 4, high - width / 4
+    press("+", low, high)
+    assert "from=" in page.url
+    press("ArrowRight", low + width / 10, high + width / 10)
+    press("ArrowLeft", low, high)
+    press("-", low - width / 4, high + width / 4)
+    press("ArrowLeft", low - width / 4 - width / 5, high + width / 4 - width / 5)
+    assert page.evaluate("document.activeElement.matches('#figures-loss .plot')")
+    press("0", low - width / 4, high + width / 4)
+    assert "from=" not in page.url
+    expect(page.get_by_role("button", name="Reset zoom")).to_be_hidden()
+    press("+", low, high)
+    page.get_by_role("button", name="Reset zoom").focus()
+    press("Enter", low - width / 4, high + width / 4)
+
+
+def test_figures_out_of_sight_follow_a_zoom_once_they_are_scrolled_to(server: Server, visit: Visit) -> None:
+    page = visit.go(address(server))
+    whole = page.evaluate(FIGURE, "training")["range"]
+    page.evaluate("Plotly.relayout(document.querySelector('#figures-loss .plot'), {'xaxis.range': [20480, 61440]})")
+    page.wait_for_function(f"() => ({FIGURE})('gap').range[1] === 61440", timeout=WAIT)
+    assert page.evaluate(FIGURE, "training")["range"] == whole  # nobody sees it: it is not drawn
+    page.locator("#figures-training").scroll_into_view_if_needed()
+    page.wait_for_function(f"() => ({FIGURE})('training').range[1] === 61440", timeout=WAIT)
 
 
 def test_the_axis_of_time_zooms_too(server: Server, visit: Visit) -> None:

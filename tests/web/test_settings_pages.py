@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
+from html import unescape
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from delivery_world import DeliveryWorld
 
 from tests.web.conftest import make_settings, serving
 from tests.web.reading import HOSTILE, text_of
@@ -88,6 +91,19 @@ def test_a_channel_is_added_tested_switched_and_removed(
     assert "reach no chat" in post(open_world, f"{path}/remove")
 
 
+def test_what_was_given_up_is_sent_again_from_the_page(open_world: World) -> None:
+    post(open_world, "/settings/channels", name="lost", kind="webhook", url="http://127.0.0.1:9/hook")
+    (channel,) = open_world.client.get("/api/v1/channels").json()["items"]
+    deliveries = DeliveryWorld(open_world.context.engine)
+    deliveries.alert()
+    for delivery in deliveries.deliveries():
+        deliveries.failed(delivery.id)
+    assert "1 given up" in text_of(open_world.client.get("/settings").text)
+    page = post(open_world, f"/settings/channels/{channel['id']}/replay")
+    assert "1 message will be sent again" in page
+    assert "1 waiting" in page
+
+
 def test_a_test_message_that_does_not_arrive_says_why(open_world: World) -> None:
     post(open_world, "/settings/channels", name="dead", kind="webhook", url="http://127.0.0.1:9/hook")
     (channel,) = open_world.client.get("/api/v1/channels").json()["items"]
@@ -109,7 +125,7 @@ def test_a_channel_that_cannot_be_says_why(incident: World, form: dict[str, str]
 
 
 def test_other_sites_cannot_change_settings(incident: World) -> None:
-    for path in ("/settings/channels", "/settings/projects/lab/rules/save"):
+    for path in ("/settings/channels", "/settings/project/rules/save?name=lab"):
         answer = incident.client.post(path, data={"name": "x"}, headers={"Sec-Fetch-Site": "cross-site"})
         assert answer.status_code == 403
 
@@ -139,12 +155,29 @@ def test_a_rule_is_tried_set_and_taken_back_for_a_run(incident: World) -> None:
 def test_a_project_s_rules_count_for_its_runs(incident: World) -> None:
     assert "lab" in text_of(incident.client.get("/settings").text)
     saved = post(
-        incident, "/settings/projects/lab/rules/save", rule="plateau", enabled="no", by="Ada", reason="a short run"
+        incident, "/settings/project/rules/save?name=lab", rule="plateau", enabled="no", by="Ada", reason="a short run"
     )
     assert "enabled False" in saved
     run = text_of(incident.client.get(f"/settings/runs/{incident.run_id('v7x')}").text)
     assert "off: " in run
-    assert incident.client.get("/settings/projects/nowhere").status_code == 404
+    assert incident.client.get("/settings/project?name=nowhere").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "?name=lab&x", HOSTILE, "\N{LATIN SMALL LETTER E WITH ACUTE}" * 128])
+def test_a_project_of_any_name_has_settings(world: World, name: str) -> None:
+    world.start("x", project=name)
+    found = re.findall(r'href="(/settings/project\?[^"]*)"', world.client.get("/settings").text)
+    pages = [world.client.get(unescape(address)).text for address in found]
+    (page,) = [page for page in pages if f"Rules of {name} " in text_of(page)]
+    action = re.search(r'action="([^"]*/save[^"]*)"', page)
+    assert action is not None
+    form = {"rule": "plateau", "enabled": "no", "by": "Ada", "reason": "a short run"}
+    assert "enabled False" in post(world, unescape(action.group(1)), **form)
+
+
+def test_the_address_of_earlier_versions_leads_on(incident: World) -> None:
+    answer = incident.client.get("/settings/projects/a%2Fb")
+    assert (answer.status_code, answer.headers["location"]) == (308, "/settings/project?name=a%2Fb")
 
 
 @pytest.mark.parametrize(

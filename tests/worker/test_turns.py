@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,9 +14,10 @@ from judged_world import TRAIN, JudgedWorld, Scripted
 from sqlalchemy import Engine, select
 
 from service.database.engine import reading, writing
-from service.database.models import Fingerprint, Segment
+from service.database.models import Fingerprint, Journal, Metric, Segment
 from service.detect.inputs import RunView
 from service.judgements.repository import JudgementRepository
+from service.series.journal import Payload, encode
 from service.series.packing import compress
 from service.worker import judge as judging
 from service.worker.urgency import Urgency
@@ -46,6 +48,19 @@ def one_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every run may be judged again at once."""
     for name in ("FIRST_INTERVAL", "INTERVAL", "REST"):
         monkeypatch.setattr(judging, name, 0.0)
+
+
+def arrive(world: JudgedWorld, run: int, steps: Sequence[int], value: float) -> None:
+    """Points as they come, not sealed yet."""
+    values = np.full(len(steps), value)
+    world.points(run, steps, values.tolist())
+    with writing(world.engine) as session:
+        metric = session.scalars(select(Metric.id).where(Metric.run_id == run, Metric.name == TRAIN)).one()
+        payload = Payload([metric], np.array(steps, np.int64).tobytes(), values.tobytes())
+        session.add(
+            Journal(run_id=run, segment_id=segment_of(session, run), steps=len(steps), points=len(steps),
+                    payload=encode(payload), received_at=0.0)
+        )  # fmt: skip
 
 
 def test_runs_that_have_nothing_new_to_tell_are_written_together(
@@ -106,6 +121,44 @@ def test_what_is_urgent_is_judged_first(world: JudgedWorld, one_pace: None) -> N
     assert sorted(rules.order) == [0.0, 1.0, 2.0, 3.0]
 
 
+def test_what_an_alert_rests_on_goes_before_blocks_that_end_and_who_brings_most_before_the_others(
+    world: JudgedWorld, one_pace: None
+) -> None:
+    runs = [world.run(f"r{i}") for i in range(5)]
+    for i, run in enumerate(runs):
+        world.points(run, [1], [float(i)])
+    rules = Named()
+    judge = world.judge(rules)
+    judge.judge_due()
+    rules.views.clear()
+    arrive(world, runs[0], [2], 2.5)
+    arrive(world, runs[1], [50], 2.5)
+    arrive(world, runs[2], range(2, 401), 2.5)
+    arrive(world, runs[3], [2], math.nan)
+    arrive(world, runs[4], range(2, 102), 2.5)
+    judge.judge_due()
+    assert rules.order == [3.0, 2.0, 4.0, 1.0, 0.0]
+
+
+def test_who_has_waited_longest_is_judged_however_much_is_urgent(
+    world: JudgedWorld, monkeypatch: pytest.MonkeyPatch, one_pace: None
+) -> None:
+    monkeypatch.setattr(judging, "TOGETHER", 0.0)
+    monkeypatch.setattr(judging, "HURRIED", 1e-9)
+    waiting, urgent = world.run("waiting"), world.run("urgent")
+    for i, run in enumerate((waiting, urgent)):
+        world.points(run, [1], [float(i)])
+    rules = Named()
+    judge = world.judge(rules)
+    judge.judge_due()
+    rules.views.clear()
+    world.points(waiting, [2], [2.5])
+    for step in (50, 100):
+        arrive(world, urgent, [step], 2.5)
+        judge.judge_some()
+    assert rules.order[:2] == [1.0, 0.0]
+
+
 def test_runs_that_must_be_read_come_after_those_that_are_known(
     world: JudgedWorld, monkeypatch: pytest.MonkeyPatch, one_pace: None
 ) -> None:
@@ -121,10 +174,11 @@ def test_runs_that_must_be_read_come_after_those_that_are_known(
     world.points(old, [2], [2.0])
     rules.views.clear()
     assert judge.judge_some() == 0.0  # others wait
-    assert rules.order == [0.0, 1.0]
-    world.points(old, [3], [2.0])
-    judge.judge_some()
-    assert rules.order == [0.0, 1.0, 0.0, 1.0]
+    assert rules.order == [0.0]
+    for step in range(3, 3 + judging.TURNS):
+        world.points(old, [step], [2.0])
+        judge.judge_some()
+    assert rules.order[: judging.TURNS + 1] == [0.0] * judging.TURNS + [1.0]  # and not for ever
     judge.judge_due()
     assert all(world.verdict(run) for run in new)
 
@@ -201,7 +255,7 @@ def test_rows_that_were_read_before_are_urgent_and_others_are_not(world: JudgedW
     known, fresh = world.run("known"), world.run("fresh")
     urgency = Urgency(lambda run, hashes: run == known and 7 in hashes)
     with reading(world.engine) as session:
-        assert urgency.look(session) == set()
+        assert urgency.look(session) == {}
     with writing(world.engine) as session:
         for run in (known, fresh):
             session.add(
@@ -209,6 +263,6 @@ def test_rows_that_were_read_before_are_urgent_and_others_are_not(world: JudgedW
                             seen=b"", steps=compress(np.array([1])), hashes=np.array([7], np.uint64).tobytes())
             )  # fmt: skip
     with reading(world.engine) as session:
-        assert urgency.look(session) == {known}
+        assert urgency.look(session) == {known: math.inf}
         urgency.judged([known])
-        assert urgency.look(session) == set()
+        assert urgency.look(session) == {}

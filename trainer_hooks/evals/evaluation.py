@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from trainer_hooks.evals.vote import vote
 from trainer_hooks.tally import LOG, text_of
-from trainer_hooks.values import as_step
+from trainer_hooks.values import as_step, is_device_array
 
 Result = TypeVar("Result")
 
@@ -81,12 +81,12 @@ class Evaluation(ABC, Generic[Result]):
     ) -> Result | None:
         """Evaluates `weights` (any pytree) after `step` updates if it is due or `force`d, and reports to `run`.
 
-        Waits for the devices. `tokens` and `weights_segment` are handed on to `run.log`. Never raises (unless
-        `strict`): what goes wrong is logged, sent as a note of the run, and None is returned. A value that is not
-        finite is a result.
+        Waits for the devices; for a `step` that is a device array at every call, so give a number. `tokens` and
+        `weights_segment` are handed on to `run.log`. Never raises (unless `strict`): what goes wrong is logged, sent as
+        a note of the run, and None is returned. A value that is not finite is a result.
         """
         try:
-            number = as_step(step)
+            number = _updates(step)
         except Exception as error:
             return self._refuse(run, 0, "skipped", text_of(error), error)
         if not force and not self.due(number):
@@ -146,6 +146,14 @@ class Evaluation(ABC, Generic[Result]):
     @abstractmethod
     def _measure(self, weights: Any, report: Report) -> Result:
         """The evaluation itself, the same on all processes."""
+
+
+def _updates(step: Any) -> int:
+    """`step` as a number. One that a device still computes (`state.step`) is waited for: it may be ready on one process
+    and not on another, and then only some of them would vote."""
+    if is_device_array(step):
+        step.block_until_ready()
+    return as_step(step)
 
 
 def callable_or(value: Any) -> Any:

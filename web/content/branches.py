@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from service.runs.repository import RunRepository
-from web.content.scene import Scene
+from web.content.scene import Scene, local_level
 from web.figures.curve import Curve
 
 MOST = 6  # forks in one figure: the newest
 
 
-def branches(scene: Scene, metric: str) -> list[tuple[str, Curve]]:
-    """The parent from the fork on, then the forks, each with its name; only what has points there."""
+def branches(scene: Scene, metric: str, *, smooth: bool = False) -> list[tuple[str, Curve]]:
+    """The parent from the fork on, then the forks, each with its name; only what has points there. With `smooth` the
+    level of each, as of the run itself: noisy points over each other could not be told apart."""
     runs = RunRepository(scene.session)
     found: list[tuple[str, Curve]] = []
     parent = runs.by_uuid(scene.run.forked_from) if scene.run.forked_from else None
@@ -22,7 +23,7 @@ def branches(scene: Scene, metric: str) -> list[tuple[str, Curve]]:
         (f"{fork.name} (fork)", _curve(scene, fork.id, metric, fork.forked_at_step))
         for fork in runs.forks(scene.run.uuid)[-MOST:]
     ]
-    return [(name, curve) for name, curve in found if len(curve)]
+    return [(name, (local_level(curve) if smooth else None) or curve) for name, curve in found if len(curve)]
 
 
 def superseded(scene: Scene, metric: str) -> Curve:

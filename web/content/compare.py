@@ -23,15 +23,18 @@ from web.content.scene import TRAIN
 
 MOST = 8  # runs beside each other
 OFFERED = 200  # runs to choose from
+STEP_TIME = "throughput/step_seconds"
 NEWEST = 100  # points of training loss whose mean stands in the table
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One value of the table, and by how much it differs from the first run's: None where that cannot be told."""
+    """One value of the table, by how much it differs from the first run's, and for a speed its ratio to the first's:
+    None where that cannot be told."""
 
     value: float | None
     difference: float | None
+    ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +124,21 @@ def chosen_rows(session: Session, uuids: Sequence[UUID]) -> list[RunRow]:
 
 
 def shared_metrics(session: Session, rows: Sequence[RunRow]) -> list[str]:
-    """Losses, accuracies and speed that at least one of the runs has: training loss first, accuracies last."""
+    """Losses, accuracies and speeds that at least one of the runs has: training loss first, accuracies last."""
     names = {name for row in rows for name in SeriesRepository(session).names(row.run.id)}
     held = sorted(name for name in names if name.startswith("heldout/") and name.endswith("/ce_loss"))
     tasks = sorted(name for name in names if name.startswith("downstream/") and name.endswith("/accuracy"))
-    return [*(name for name in (TRAIN,) if name in names), *held, *tasks, *(n for n in (SPEED,) if n in names)]
+    return [
+        *(name for name in (TRAIN,) if name in names),
+        *held,
+        *tasks,
+        *(n for n in (SPEED, STEP_TIME) if n in names),
+    ]
 
 
 def unit_of(metric: str) -> str:
     """The unit of a metric of the table."""
-    return "nats" if metric.endswith("loss") else "tokens/s" if metric == SPEED else ""
+    return "nats" if metric.endswith("loss") else {SPEED: "tokens/s", STEP_TIME: "s"}.get(metric, "")
 
 
 def _compared(row: RunRow) -> Compared:
@@ -161,25 +169,27 @@ def _lines(session: Session, rows: Sequence[RunRow], at: float) -> tuple[Line, .
         known = [[value for value in column if value is not None] for column in columns]
         means = [float(np.mean(column)) if len(column) == len(tasks) else None for column in known]
         lines.insert(lines.index(tasks[0]), _line(f"mean of {len(tasks)} accuracies", means))
-    return tuple(lines)
+    return tuple(sorted(lines, key=lambda line: line in tasks))  # single tasks last
 
 
 def _line(metric: str, values: Sequence[float | None]) -> Line:
-    first = values[0]
-    cells = tuple(
-        Cell(value, None if i == 0 or value is None or first is None else round(value - first, 9))
-        for i, value in enumerate(values)
-    )
-    return Line(metric, unit_of(metric), cells)
+    return Line(metric, unit_of(metric), (Cell(values[0], None), *(_cell(metric, v, values[0]) for v in values[1:])))
+
+
+def _cell(metric: str, value: float | None, first: float | None) -> Cell:
+    if value is None or first is None:
+        return Cell(value, None)
+    speeds = {SPEED: (value, first), STEP_TIME: (first, value)}.get(metric, (0.0, 0.0))
+    return Cell(value, round(value - first, 9), speeds[0] / speeds[1] if speeds[1] > 0 else None)
 
 
 def _value(series: SeriesRepository, run_id: int, metric: str, at: float) -> float | None:
-    """The last value up to `at` tokens; of training loss and speed, which are noisy, the mean of the last NEWEST."""
+    """The last value up to `at` tokens; of training loss and speeds, which are noisy, the mean of the last NEWEST."""
     whole = series.overview(run_id, metric, points=2000)
     last = _last_step(whole, at)
     if whole is None or last is None:
         return None
-    if metric not in (TRAIN, SPEED):
+    if metric not in (TRAIN, SPEED, STEP_TIME):
         read = series.read(run_id, [metric], from_step=last, to_step=last).get(metric)
         values = read.values if read is not None else np.empty(0)
     else:

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from service.runs.repository import RunRow
 from service.series.repository import SeriesRepository
 from web.content.choices import Choices
-from web.content.compare import SPEED, chosen_rows, shared_metrics, unit_of
+from web.content.compare import SPEED, STEP_TIME, chosen_rows, shared_metrics, unit_of
 from web.content.panels import Group, Panel
 from web.content.ruler import Ruler
 from web.content.scene import TIME, TRAIN, local_level
@@ -19,7 +19,7 @@ from web.figures.curve import MAX_POINTS, Curve
 from web.figures.overlay import overlay_figure
 from web.figures.palette import Palette
 
-TITLES = {TRAIN: "Training loss", SPEED: "Tokens per second and device"}
+TITLES = {TRAIN: "Training loss", SPEED: "Tokens per second and device", STEP_TIME: "Time of a step"}
 
 
 def compare_figures(session: Session, uuids: Sequence[UUID], choices: Choices, palette: Palette) -> Group:
@@ -36,7 +36,7 @@ def compare_figures(session: Session, uuids: Sequence[UUID], choices: Choices, p
 def _panel(session: Session, rows: list[RunRow], metric: str, choices: Choices, palette: Palette) -> Panel:
     curves = [(row.run.name, _curve(session, row, metric, choices)) for row in rows]
     shown = [(name, curve) for name, curve in curves if len(curve)]
-    means = [local_level(curve) if metric in (TRAIN, SPEED) and choices.smooth else None for _, curve in curves]
+    means = [local_level(curve) if metric in TITLES and choices.smooth else None for _, curve in curves]
     figure = overlay_figure(
         curves,
         means,

@@ -47,17 +47,21 @@ def _words(found: RunAudit) -> list[str]:
     if found.rows is not None:
         words.append(_rows(found.rows))
     if found.windows is not None:
-        words.append(f"Of sampled windows of text {formatting.percent(found.windows.share)} had been read before.")
+        words.append(
+            f"Of sampled windows of text {formatting.percent(found.windows.share)} had been read before"
+            f"{_natural(found.windows)}."
+        )
     words += [_heldout(one) for one in found.heldout]
     if found.same_rows is not None and found.same_rows.through is not None:
         same = found.same_rows
         words.append(f"The same rows as {same.name} through step {formatting.step(same.through or 0)}.")
-    words += [f"Not seen: {text}" for text in found.unseen[:2]]
+    words += [f"Not seen: {text}" for text in found.unseen]
     return words
 
 
 def _rows(rows: RowAudit) -> str:
     text = f"{formatting.percent(rows.share)} of {formatting.number(rows.rows_read)} rows had been read before"
+    text += _natural(rows)
     if rows.planned:
         text += f", not counting {formatting.number(rows.planned)} sampled readings of declared epochs"
     text += "."
@@ -69,6 +73,11 @@ def _rows(rows: RowAudit) -> str:
     return text + (f" {returned}" if returned else "")
 
 
+def _natural(part: RowAudit | HeldoutAudit) -> str:
+    """What share is no alarm, and who says so: most often it is assumed, and so this stands beside every share."""
+    return f" ({formatting.percent(part.natural, 2)} is natural, {part.natural_source})"
+
+
 def _returned(returned: Sequence[int]) -> str:
     if not returned:
         return ""
@@ -78,4 +87,7 @@ def _returned(returned: Sequence[int]) -> str:
 
 def _heldout(one: HeldoutAudit) -> str:
     met = formatting.number(one.rows_with_text)
-    return f"Held-out {one.set}: {met} of {formatting.number(one.rows_read)} training rows hold text of it."
+    return (
+        f"Held-out {one.set}: {met} of {formatting.number(one.rows_read)} training rows hold text of it, "
+        f"{formatting.percent(one.share, 2)} a passage{_natural(one)}."
+    )

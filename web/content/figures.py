@@ -36,7 +36,7 @@ def loss(scene: Scene) -> Group:
         tolerance=scene.tolerance(TRAIN),
         marks=scene.marks,
         x_range=scene.x_range,
-        branches=branches(scene, TRAIN),
+        branches=branches(scene, TRAIN, smooth=scene.choices.smooth),
         superseded=superseded(scene, TRAIN) if scene.choices.superseded else None,
         log=scene.choices.log,
     )

@@ -23,13 +23,12 @@ from web import formatting
 from web.content.choices import Choices
 from web.content.headline import onset
 from web.content.ruler import Ruler
-from web.figures.curve import MAX_POINTS, Curve
+from web.figures.curve import MAX_POINTS, Curve, near
 from web.figures.layout import AxisKind, Mark
 from web.figures.palette import Palette
 
 TRAIN = "train/ce_loss"
 TIME = "axis/time"
-AROUND = 1.0  # widths of the run to both sides in which the reference is still drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +48,7 @@ class Scene:
     reference: Reference | None
     content: Description | None
     view: ReferenceView | None
+    train: Overview | None = None  # of the whole run's training loss, which places everything
 
     @property
     def axis(self) -> AxisKind:
@@ -57,7 +57,8 @@ class Scene:
 
     def overview(self, run_id: int, metric: str) -> Overview | None:
         """The live points of a metric in at most MAX_POINTS buckets: in a window that is small enough, each point."""
-        found = self.series.overview(run_id, metric, points=MAX_POINTS)
+        known = self.train if run_id == self.run.id and metric == TRAIN else None
+        found = known or self.series.overview(run_id, metric, points=MAX_POINTS)
         if found is None or not len(found):
             return None
         if self.steps is None or run_id != self.run.id or found.count.max() == 1:  # each point is there already
@@ -82,10 +83,9 @@ class Scene:
             return None
         x = self.ruler.of_reference(series.steps, series.tokens)
         k = np.isfinite(x)
-        if self.x_range is not None:
-            width = self.x_range[1] - self.x_range[0]
-            k &= (x >= self.x_range[0] - AROUND * width) & (x <= self.x_range[1] + AROUND * width)
-        return Curve.of(x[k], series.values[k])
+        x, values = x[k], series.values[k]
+        beside = near(x, self.x_range)
+        return Curve.of(x[beside], values[beside])
 
     def tolerance(self, metric: str) -> float | None:
         """The declared tolerance of a metric."""
@@ -114,11 +114,12 @@ def set_scene(session: Session, run: Run, choices: Choices, palette: Palette) ->
     """Look up everything that the figures of a run share."""
     series = SeriesRepository(session)
     train = series.overview(run.id, TRAIN, points=MAX_POINTS)
+    placing = train
     if train is None or not len(train):
         names = series.names(run.id)
-        train = series.overview(run.id, names[0], points=MAX_POINTS) if names else None
+        placing = series.overview(run.id, names[0], points=MAX_POINTS) if names else None
     times = series.overview(run.id, TIME, points=MAX_POINTS) if choices.axis == "time" else None
-    ruler = Ruler.from_overviews(choices.axis, train, times)
+    ruler = Ruler.from_overviews(choices.axis, placing, times)
     view = None
     with contextlib.suppress(UnknownReferenceError):
         view = reference_view(session, run)
@@ -136,6 +137,7 @@ def set_scene(session: Session, run: Run, choices: Choices, palette: Palette) ->
         reference=reference,
         content=description(reference) if reference else None,
         view=view,
+        train=train,
     )
 
 

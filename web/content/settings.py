@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
 from service.channels.endpoints import list_channels
@@ -62,12 +63,14 @@ class ChangeLine:
 
 @dataclass(frozen=True, slots=True)
 class RulesPage:
-    """The rules of a project, or of a run: then `uuid` and `name` are its own. `action` is where the forms go."""
+    """The rules of a project, or of a run: then `uuid` and `name` are its own. Forms go to `action` + what to do +
+    `query`."""
 
     project: str
     uuid: UUID | None
     name: str
     action: str
+    query: str
     rules: Sequence[RuleLine]
     changes: Sequence[ChangeLine]
 
@@ -85,7 +88,9 @@ def project_settings(context: Context, slug: str) -> RulesPage:
     """
     rules = list_project_rules(context, slug)
     changes = list_project_rule_changes(context, slug, limit=50).items
-    return RulesPage(slug, None, slug, f"/settings/projects/{slug}/rules", _lines(rules), _changes(changes))
+    return RulesPage(
+        slug, None, slug, "/settings/project/rules", f"?{urlencode({'name': slug})}", _lines(rules), _changes(changes)
+    )
 
 
 def run_settings(context: Context, uuid: UUID) -> RulesPage:
@@ -96,7 +101,7 @@ def run_settings(context: Context, uuid: UUID) -> RulesPage:
     """
     rules, run = list_run_rules(context, uuid), read_run(context, uuid)
     changes = list_run_rule_changes(context, uuid, limit=50).items
-    return RulesPage(run.project, uuid, run.name, f"/settings/runs/{uuid}/rules", _lines(rules), _changes(changes))
+    return RulesPage(run.project, uuid, run.name, f"/settings/runs/{uuid}/rules", "", _lines(rules), _changes(changes))
 
 
 def _lines(rules: RuleList) -> list[RuleLine]:

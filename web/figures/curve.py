@@ -16,6 +16,7 @@ Floats = NDArray[np.float64]
 Trace = dict[str, Any]
 
 MAX_POINTS = 2000
+MARKED = 150  # above so many points, markers only clutter
 RUG_AXIS = "y9"  # an axis from 0 to 1 of its own: what is drawn on it never moves the range of the data
 
 
@@ -68,8 +69,23 @@ class Curve:
         k = (self.x >= low) & (self.x <= high)
         return Curve(self.x[k], self.mean[k], self.minimum[k], self.maximum[k], self.spoilt[k])
 
+    def near(self, x_range: tuple[float, float] | None) -> Curve:
+        """What a picture of `x_range` needs: its buckets, those within its own width to both sides, for a reader who
+        moves it, and one more at each end, so that lines leave the picture as they should. All without a range."""
+        k = near(self.x, x_range)
+        return Curve(self.x[k], self.mean[k], self.minimum[k], self.maximum[k], self.spoilt[k])
+
 
 EMPTY = Curve.of([], [])
+
+
+def near(x: Floats, x_range: tuple[float, float] | None) -> slice:
+    """Of ascending places (n,) those that `Curve.near` keeps."""
+    if x_range is None:
+        return slice(None)
+    width = x_range[1] - x_range[0]
+    first = int(np.searchsorted(x, x_range[0] - width, "left")) - 1
+    return slice(max(first, 0), int(np.searchsorted(x, x_range[1] + width, "right")) + 1)
 
 
 def column(values: Floats) -> dict[str, str]:
@@ -165,6 +181,7 @@ def value_range(curves: Sequence[Curve], *, include: Sequence[float] = (), cut: 
 
 __all__ = [
     "EMPTY",
+    "MARKED",
     "MAX_POINTS",
     "Curve",
     "Floats",
@@ -173,6 +190,7 @@ __all__ = [
     "column",
     "fade",
     "line",
+    "near",
     "plain",
     "rug",
     "spread",

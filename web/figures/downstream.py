@@ -8,8 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from web.figures.curve import EMPTY, Curve, Floats, Trace, band, column, fade, line, rug, value_range
-from web.figures.heldout import MARKED
+from web.figures.curve import (
+    EMPTY,
+    MARKED,
+    Curve,
+    Floats,
+    Trace,
+    band,
+    column,
+    fade,
+    line,
+    near,
+    rug,
+    value_range,
+)
 from web.figures.layout import AxisKind, Figure, Mark, figure, frame
 from web.figures.palette import Palette
 
@@ -28,6 +40,11 @@ class Accuracy:
         share = np.clip(np.nan_to_num(value), 0.0, 1.0)
         error = np.sqrt(share * (1 - share) / items) if items else np.zeros_like(value)
         return cls(x, value, error)
+
+    def near(self, x_range: tuple[float, float] | None) -> Accuracy:
+        """As `Curve.near`."""
+        k = near(self.x, x_range)
+        return Accuracy(self.x[k], self.value[k], self.error[k])
 
     @property
     def curve(self) -> Curve:
@@ -70,6 +87,7 @@ def accuracy_figure(
     legend: bool = True,
 ) -> Figure:
     """Run with its sampling error, over the reference ± tolerance where the reference has values."""
+    run, reference = run.near(x_range), None if reference is None else reference.near(x_range)
     traces: list[Trace] = []
     drawn = [run.curve]
     if reference is not None and len(reference.x):

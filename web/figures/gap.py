@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from web.figures.curve import Curve, Floats, Trace, band, column, fade, line, plain, rug, value_range
+from web.figures.curve import MARKED, Curve, Floats, Trace, band, column, fade, line, near, plain, rug, value_range
 from web.figures.layout import AxisKind, Figure, Mark, figure, frame
 from web.figures.palette import Palette
 
@@ -29,6 +29,11 @@ class Gap:
         low, high = (np.where(np.isfinite(end), end, value) for end in (self.low, self.high))
         return Curve(self.x, value, low, high, ~good)
 
+    def near(self, x_range: tuple[float, float] | None) -> Gap:
+        """As `Curve.near`."""
+        k = near(self.x, x_range)
+        return Gap(self.x[k], self.value[k], self.low[k], self.high[k])
+
 
 def gap_figure(
     train: Gap,
@@ -43,6 +48,7 @@ def gap_figure(
     heldout_name: str = "held-out gap",
 ) -> Figure:
     """Both gaps on one axis in nats: train sinking while held-out stays is what memorization looks like."""
+    train, heldout = train.near(x_range), None if heldout is None else heldout.near(x_range)
     curves = [train.curve] if heldout is None else [train.curve, heldout.curve]
     if x_range is not None:
         curves = [curve.between(*x_range) for curve in curves]
@@ -95,14 +101,16 @@ def gap_figure(
         traces.append(line(train.curve, train_name, palette.run, width=2.2))
         traces += rug(train.curve, palette)
     if heldout is not None and len(heldout.x):
-        traces.append(points(heldout, heldout_name, palette.heldout))
+        traces += points(heldout, heldout_name, palette.heldout)
         traces += rug(heldout.curve, palette)
     return figure(traces, layout)
 
 
-def points(gap: Gap, name: str, color: str) -> Trace:
-    """Diamonds joined by a thin line, with error bars where the interval is known."""
+def points(gap: Gap, name: str, color: str) -> list[Trace]:
+    """Diamonds joined by a thin line, with error bars where the interval is known; many are a line in a band."""
     keep = np.isfinite(gap.value)
+    if keep.sum() > MARKED:
+        return [*band(gap.x, gap.low, gap.high, fade(color, 0.2)), line(gap.curve, name, color, width=1.2)]
     trace: Trace = {
         "type": "scatter",
         "mode": "lines+markers",
@@ -123,7 +131,7 @@ def points(gap: Gap, name: str, color: str) -> Trace:
             "thickness": 1,
             "width": 3,
         }
-    return trace
+    return [trace]
 
 
 def _key(name: str, palette: Palette) -> Trace:

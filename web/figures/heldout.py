@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from web.figures.curve import MAX_POINTS, Curve, Trace, band, fade, line, rug, spread, value_range
+from web.figures.curve import MARKED, MAX_POINTS, Curve, Trace, band, fade, line, rug, spread, value_range
 from web.figures.layout import AxisKind, Figure, Mark, figure, frame
 from web.figures.palette import Palette
-
-MARKED = 150  # above so many points, markers only clutter
 
 
 def heldout_figure(
@@ -25,6 +23,7 @@ def heldout_figure(
     log: bool = False,
 ) -> Figure:
     """Run over reference (± tolerance, in nats, where one is known)."""
+    run, reference = run.near(x_range), reference and reference.near(x_range)
     traces: list[Trace] = []
     drawn = [run]
     if reference is not None and len(reference):

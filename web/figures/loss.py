@@ -35,6 +35,11 @@ def loss_figure(
     `branches` are forks of the run, or what it was forked from, with their names; `superseded` is what later starts
     of the run have replaced.
     """
+    run, reference = run.near(x_range), reference and reference.near(x_range)
+    run_means, reference_means = (
+        run_means and run_means.near(x_range),
+        reference_means and reference_means.near(x_range),
+    )
     traces: list[Trace] = []
     drawn = [run]
     if reference is not None and len(reference):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from web.figures.curve import Curve, Trace, fade, line, rug, spread, value_range
+from web.figures.curve import MARKED, Curve, Trace, fade, line, rug, spread, value_range
 from web.figures.layout import AxisKind, Figure, figure, frame
 from web.figures.palette import Palette
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash")
-MARKED = 150  # above so many points, markers only clutter
 
 
 def overlay_figure(

@@ -1,12 +1,14 @@
 // Draws the figures of a page, keeps them on one horizontal range, and keeps the reader's zoom when new data arrives.
 import { get } from "./fetching.js";
+import { KEYS, afterKey } from "./keys.js";
 import { theme } from "./theme-button.js";
 import * as address from "./address.js";
 
 const touch = matchMedia("(pointer: coarse)").matches;
 const CONFIG = { displaylogo: false, responsive: true, displayModeBar: touch ? false : "hover",
   modeBarButtons: [["zoom2d", "pan2d", "resetScale2d"]] };
-const SETTLED = 40;   // ms without a further change of a zoom
+const RAPID = 150;    // a change of a zoom so many ms after another …
+const SETTLED = 40;   // … is asked for after so many without a further one; a single one at once
 const NEAR = 300;     // px from the screen: drawn ahead of being scrolled to
 const LANES = 2;      // groups asked for at once: a browser holds six connections, and one is the stream
 const SHARED = "";  // the figures of a run share one horizontal range, kept in the address; other groups have their own
@@ -16,10 +18,11 @@ const shown = new Map();  // group -> what its figures were drawn from
 const zooms = new Map();  // the same -> [low, high] chosen by the reader
 let view = 0;             // counts resets: Plotly keeps a chosen vertical range as long as it stays the same
 let asked = 0;            // counts drawings: an answer that a later one has overtaken is not drawn
+let changed = -Infinity;  // when a zoom last was
 let later = 0;            // the timer of a drawing that waits for the end of a zoom
 let overtaken = new AbortController();
 let printing = false;
-let following = false;    // while other figures follow a zoom, their own events are not news
+let moving = 0;           // figures that are moved by us, not by the reader: their own events are not news
 if (address.zoom()) zooms.set(SHARED, address.zoom());
 
 let running = null;
@@ -37,15 +40,16 @@ function plotly() {
 }
 
 /**
- * Fetch and draw the figures of the page: those on the screen first, then those that were never drawn. The others follow
- * as they are scrolled to, or printed.
+ * Fetch and draw the figures of the page: `first` (a group) in front, those on the screen, then those that were never
+ * drawn. The others follow as they are scrolled to, or printed.
  */
-export function drawFigures() {
+export function drawFigures(first = null) {
   if (!zooms.size) view += 1;
   asked += 1;
   overtaken.abort();
   overtaken = new AbortController();
-  for (const group of document.querySelectorAll("[data-figures]")) due.add(group);
+  due.clear();
+  for (const group of [first, ...document.querySelectorAll("[data-figures]")]) if (group) due.add(group);
   return work();
 }
 
@@ -147,17 +151,14 @@ async function drawPanel(group, element, panel) {
   const scope = scopeOf(group);
   if (zooms.has(scope)) layout.xaxis.range = [...zooms.get(scope)];
   layout.xaxis.uirevision = layout.yaxis.uirevision = `${address.axis()} ${view}`;
-  following = true;
-  try {
-    await Plotly.react(plot, data, layout, CONFIG);
-  } finally {
-    following = false;
-  }
+  moving += 1;
+  await quietly(Plotly.react(plot, data, layout, CONFIG));
   for (const picture of plot.querySelectorAll(".main-svg")) picture.setAttribute("aria-hidden", "true");  // the words say it
   if (!plots.has(plot)) {
     plots.set(plot, scope);
     plot.on("plotly_relayout", (change) => follow(plot, change));
     plot.on("plotly_doubleclick", () => { reset(scope); return false; });
+    plot.addEventListener("keydown", (event) => byKey(plot, event));
   }
 }
 
@@ -165,12 +166,31 @@ function build(id) {
   const figure = document.createElement("figure");
   figure.className = "panel";
   figure.dataset.panel = id;
-  figure.innerHTML = '<figcaption><h2 class="title"></h2><p class="caption"></p></figcaption><div class="plot" role="group"></div>';
+  figure.innerHTML = '<figcaption><h2 class="title"></h2><p class="caption"></p></figcaption><div class="plot" role="group" tabindex="0"></div>';
+  figure.querySelector(".plot").setAttribute("aria-keyshortcuts", KEYS);
   return figure;
 }
 
+/** What the mouse does by dragging and double-clicking. */
+function byKey(plot, event) {
+  const zoom = afterKey(event, plot.layout.xaxis.range.map(place));
+  if (zoom === undefined) return;
+  event.preventDefault();
+  if (zoom) Plotly.relayout(plot, { "xaxis.range": zoom });
+  else if (zooms.has(plots.get(plot))) reset(plots.get(plot));
+}
+
+/** Wait for Plotly to do something that is no news. */
+async function quietly(done) {
+  try {
+    await done;
+  } finally {
+    moving -= 1;
+  }
+}
+
 function follow(plot, change) {
-  if (following || !Object.keys(change).some((key) => key.startsWith("xaxis"))) return;
+  if (moving || !Object.keys(change).some((key) => key.startsWith("xaxis"))) return;
   const scope = plots.get(plot);
   if (change["xaxis.autorange"]) return void reset(scope);
   const zoom = plot.layout.xaxis.range.map(place);
@@ -178,12 +198,29 @@ function follow(plot, change) {
   zooms.set(scope, zoom);
   if (scope === SHARED) address.setZoom(zoom);
   showReset();
-  following = true;
-  const others = [...plots.keys()].filter((other) => other !== plot && plots.get(other) === scope);
-  Promise.all(others.map((other) => Plotly.relayout(other, { "xaxis.range": [...zoom] }))).finally(() => { following = false; });
-  if (scope !== SHARED) return;
-  clearTimeout(later);  // the points of the window itself follow as soon as the reader has stopped
-  later = setTimeout(() => drawFigures().catch(() => {}), SETTLED);
+  if (scope === SHARED) ask(plot.closest("[data-figures]"));
+  requestAnimationFrame(() => {
+    if (zooms.get(scope) !== zoom) return;
+    for (const [other, its] of plots) if (other !== plot && its === scope) follows(other, zoom);
+  });
+}
+
+/** Fetch the points of the window itself: at once, or as soon as the reader has stopped. */
+function ask(first) {
+  const wait = performance.now() - changed < RAPID ? SETTLED : 0;
+  changed = performance.now();
+  clearTimeout(later);
+  const draw = () => drawFigures(first).catch(() => {});
+  if (wait) later = setTimeout(draw, wait);
+  else draw();
+}
+
+/** Shows a window in another figure. Those out of sight get it with their points, when they are scrolled to. */
+function follows(plot, zoom) {
+  const group = plot.closest("[data-figures]");
+  if (shares(group) && !inSight(group)) return;
+  moving += 1;
+  quietly(Plotly.relayout(plot, { "xaxis.range": [...zoom] })).catch(() => {});
 }
 
 /** A place on the horizontal axis as a number: on the axis of time Plotly writes it as a date in UTC. */

@@ -5,6 +5,7 @@ const SILENCE = 40000;  // ms: the server sends something every 15 s
 const GONE = 75000;     // a tab that has said nothing for so long has crashed or sleeps
 const RETRY = 30000;    // after a refusal; EventSource itself comes back after a lost connection
 const KEPT = 1000;      // news, for tabs that were hidden
+const STRIDE = 1024;    // numbers of one server process are alike but for a multiple of it: service/broker.py
 
 /**
  * A tab says {here: number of the newest event it knows} when it is shown and every few seconds, {away: true} when it is
@@ -48,7 +49,7 @@ export class Hub {
     this.#from ??= number;
     this.#last ??= number;
     port.postMessage({ state: this.#state() });
-    if (number < this.#from) port.postMessage({ missed: this.#last });
+    if (number < this.#from || number % STRIDE !== this.#last % STRIDE) port.postMessage({ missed: this.#last });
     else for (const news of this.#news) if (news.number > number) port.postMessage({ news });
   }
 

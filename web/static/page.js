@@ -3,6 +3,7 @@ import { drawFigures, startFigures } from "./figures.js";
 import { drawFragments } from "./fragments.js";
 import { listen, renew } from "./live.js";
 import { refreshParts } from "./parts.js";
+import { startPrint } from "./print.js";
 import { onTheme, startTheme } from "./theme-button.js";
 import { startTimes } from "./times.js";
 
@@ -12,6 +13,7 @@ startTimes();
 const draws = document.querySelector("[data-figures]") !== null;
 if (draws) {
   startFigures();
+  startPrint();
   drawFigures().catch(() => {});
   onTheme(() => drawFigures().catch(() => {}));
 }

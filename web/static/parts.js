@@ -10,10 +10,19 @@ export async function refreshParts() {
   document.title = fresh.title;
   for (const part of document.querySelectorAll("[data-part]")) {
     const next = fresh.getElementById(part.id);
+    if (next) keepOpen(part, next);
     if (!next || next.innerHTML === part.innerHTML || isBeingFilled(part)) continue;
     const focus = part.contains(document.activeElement) ? document.activeElement : null;
     part.innerHTML = next.innerHTML;
     if (focus) find(part, focus)?.focus({ preventScroll: true });
+  }
+}
+
+/** What the reader has unfolded stays so. */
+function keepOpen(part, next) {
+  const open = new Set([...part.querySelectorAll("details[open] > summary")].map((summary) => summary.textContent));
+  for (const summary of next.querySelectorAll("details > summary")) {
+    summary.parentElement.open = open.has(summary.textContent);
   }
 }
 

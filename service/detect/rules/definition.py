@@ -100,7 +100,7 @@ def _scored(view: RunView) -> list[Part]:
     reference = view.recipe.loss.scored_share
     if reference is None:
         reference = share_of_scored(view.reference, view)
-    if reference is None:
+    if not reference:
         return []
     mine = share_of_scored(view.metrics, view)
     if mine is None:

@@ -37,7 +37,8 @@ class Checkpoint:
 
 def judge(findings: Findings) -> Judgement:
     """`yes` when two checkpoints in a row lie outside: the mean, or one task, beyond its tolerance by more than chance
-    gives over all tasks and checkpoints; `no` when the 95 % interval of the mean lies inside; else `cannot tell`."""
+    gives over all tasks and checkpoints; `no` when the 95 % interval of the mean lies inside; else `cannot tell`, as
+    where a number is no share from 0 to 1."""
     tasks = _tasks(findings)
     shared = [t for t in tasks if len(findings.view.reference.get(_metric(t), ()))]
     if not tasks:
@@ -45,6 +46,9 @@ def judge(findings: Findings) -> Judgement:
     if not shared:
         return _cannot(findings, "Cannot tell: the reference has no accuracies of these tasks; none are public, "
                                  "or none were imported.")  # fmt: skip
+    odd = next((t for t in shared if not _shares(findings.view, t)), None)
+    if odd is not None:
+        return _cannot(findings, f"Cannot tell: accuracies are shares from 0 to 1; those of {odd} are not (percent?).")
     points, tolerance, source = checkpoints(findings, shared)
     if not points:
         return _cannot(findings, "Cannot tell yet: no checkpoint at which all tasks were evaluated.")
@@ -193,6 +197,12 @@ def _told(pair: Pairing | None) -> str:
     if pair is None:
         return ""
     return f"; of {pair.n:,} items {pair.won:,} right here alone, {pair.lost:,} there alone, McNemar p {pair.p:.2g}"
+
+
+def _shares(view: RunView, task: str) -> bool:
+    """Whether every accuracy of a task that is a number lies from 0 to 1, the run's and the reference's."""
+    of_both = (metrics[_metric(task)].values for metrics in (view.metrics, view.reference))
+    return not any(bool(((values < 0.0) | (values > 1.0)).any()) for values in of_both)
 
 
 def _tasks(findings: Findings) -> list[str]:

@@ -10,7 +10,7 @@ from service.compare.gap import Change, change
 from service.detect import sets
 from service.detect.findings import Findings
 from service.detect.gaps import heldout_metrics
-from service.detect.heldout_gap import HeldoutGap, train_change
+from service.detect.heldout_gap import HeldoutGap, heldout_unit, train_change
 from service.detect.inputs import RunView
 from service.detect.judgement import Cause, Evidence, Judgement
 
@@ -51,7 +51,8 @@ def judge(findings: Findings) -> Judgement:
         return said
     held = findings.heldout_gap
     if held is None:
-        summary = "Cannot tell: run and reference share no held-out loss."
+        unit = heldout_unit(findings.view, findings.cache)
+        summary = f"Cannot tell: {unit or 'run and reference share no held-out loss'}."
         return Judgement(RULE, "cannot tell", findings.at_step, summary, unit="nats")
     limit = max(LIMIT_NOISE * float(held.noise[-1]), LIMIT_TOLERANCE * held.tolerance.value)
     source = "six sd of one gap, or twice the held-out tolerance"

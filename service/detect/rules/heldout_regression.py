@@ -6,10 +6,12 @@ from typing import Literal
 
 import numpy as np
 
+from service.compare.medians import median
+from service.detect.beyond import beyond_reference
 from service.detect.drift_causes import of_higher_heldout
 from service.detect.findings import Findings, current_gap
 from service.detect.gaps import ALARM, MOST, OFFSET_SHARE, SD_PER_TOLERANCE
-from service.detect.heldout_gap import HeldoutGap
+from service.detect.heldout_gap import HeldoutGap, heldout_unit
 from service.detect.judgement import Cause, Evidence, Judgement, State
 from service.detect.rules import evaluation_changed
 from service.detect.sequential import Episode, episodes
@@ -28,14 +30,18 @@ def judge(findings: Findings) -> Judgement:
     held = findings.heldout_gap
     if held is None:
         return Judgement(RULE, "cannot tell", findings.at_step, _missing(findings), unit="nats")
-    episode = open_episode(held)
+    episode = open_now(findings, held)
     if episode is None:
         if len(held) < MIN_EVALUATIONS:
             summary = f"Cannot tell yet: {len(held)} of {MIN_EVALUATIONS} evaluations of {held.metric}."
             return _answer(findings, held, "cannot tell", summary)
-        value = float(np.median(held.gap[-MIN_EVALUATIONS:]))
+        value = median(held.gap[-MIN_EVALUATIONS:])
+        ended = beyond_reference(findings.view, held.metric, findings.cache)
+        if ended is not None:
+            summary = f"Cannot tell of what came since: {ended}; until then the gap was {value:+.4f} nats."
+            return _answer(findings, held, "cannot tell", summary)
         return _answer(findings, held, "no", f"{held.metric} is {value:+.4f} nats from {_name(findings)}: no worse.")
-    if evaluation_changed.judge(findings).state == "yes":
+    if findings.said(evaluation_changed.judge).state == "yes":
         summary = f"Cannot tell: {held.metric} is higher because the evaluation changed."
         return _answer(findings, held, "cannot tell", summary)
     since = len(held) - episode.onset
@@ -46,6 +52,11 @@ def judge(findings: Findings) -> Judgement:
         )
         return _answer(findings, held, "cannot tell", summary)
     return _regressed(findings, held, episode)
+
+
+def open_now(findings: Findings, held: HeldoutGap, side: Literal["above", "below"] = "above") -> Episode | None:
+    """`open_episode`, charted anew where the held-out gap is another one."""
+    return findings.cache.unchanged((RULE, side), (held,), lambda: open_episode(held, side))
 
 
 def open_episode(held: HeldoutGap, side: Literal["above", "below"] = "above") -> Episode | None:
@@ -81,7 +92,7 @@ def _regressed(findings: Findings, held: HeldoutGap, episode: Episode) -> Judgem
 
 
 def _causes(findings: Findings, held: HeldoutGap) -> list[Cause]:
-    train, gap = findings.train, float(np.median(held.gap[-MIN_EVALUATIONS:]))
+    train, gap = findings.train, median(held.gap[-MIN_EVALUATIONS:])
     side = train.open.side if train is not None and train.open is not None else None
     if side == "below":
         because = "the train loss sank below the reference's at the same time"
@@ -101,13 +112,13 @@ def _causes(findings: Findings, held: HeldoutGap) -> list[Cause]:
 
 def _train_rose(findings: Findings, held: HeldoutGap) -> bool:
     """Whether the train gap is more than half of the held-out one."""
-    now = current_gap(findings.train)
-    return now is not None and now[0] > SHARED * float(np.median(held.gap[-MIN_EVALUATIONS:]))
+    now = findings.gap_now
+    return now is not None and now[0] > SHARED * median(held.gap[-MIN_EVALUATIONS:])
 
 
 def _answer(findings: Findings, held: HeldoutGap, state: State, summary: str) -> Judgement:
     newest = held.gap[-MIN_EVALUATIONS:]
-    value = float(np.median(newest))
+    value = median(newest)
     half = 1.96 * float(np.sqrt((np.pi / 2 if len(newest) > 2 else 1.0) / len(newest)) * held.noise[-1])
     evidence = [
         *findings.evidence(),
@@ -121,6 +132,9 @@ def _answer(findings: Findings, held: HeldoutGap, state: State, summary: str) ->
 
 
 def _missing(findings: Findings) -> str:
+    unit = heldout_unit(findings.view, findings.cache)
+    if unit is not None:
+        return f"Cannot tell: {unit}."
     has = any(m.startswith("heldout/") for m in findings.view.metrics)
     return (
         "Cannot tell: the reference has no such held-out loss." if has else "Cannot tell: the run has no held-out loss."

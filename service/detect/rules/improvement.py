@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from service.compare.medians import median
 from service.detect.causes import ORDER
 from service.detect.drift_causes import of_drift
-from service.detect.findings import Findings, current_gap
+from service.detect.findings import Findings
 from service.detect.heldout import FLAT_SHARE
 from service.detect.judgement import Cause, Evidence, Judgement
 from service.detect.rules import evaluation_changed, heldout_regression, train_drift
@@ -24,7 +25,7 @@ def judge(findings: Findings) -> Judgement:
     """`yes` when train sank below the reference and held-out followed by at least 0.6 of it, or held-out sank beyond
     its tolerance with train surely below too; `no` when train did not sink or held-out stayed; else `cannot tell`."""
     train, held = findings.train, findings.heldout
-    drift = train_drift.judge(findings)
+    drift = findings.said(train_drift.judge)
     gained = _by_heldout(findings)
     if gained is not None:
         return gained
@@ -56,15 +57,15 @@ def judge(findings: Findings) -> Judgement:
 def _by_heldout(findings: Findings) -> Judgement | None:
     """A gain that held-out shows while the train gap is still within what healthy runs do: the held-out loss is below
     the reference's beyond its tolerance, and the train loss surely below by a third of that or more."""
-    train, held, now = findings.train, findings.heldout_gap, current_gap(findings.train)
+    train, held, now = findings.train, findings.heldout_gap, findings.gap_now
     if train is None or held is None or now is None or train.open is not None:
         return None
-    episode = heldout_regression.open_episode(held, "below")
+    episode = heldout_regression.open_now(findings, held, "below")
     newest = held.gap[-heldout_regression.MIN_EVALUATIONS :]
-    value = float(np.median(newest))
+    value = median(newest)
     if episode is None or now[0] + SURE * float(train.sd[-1]) > FLAT_SHARE * value:
         return None
-    if evaluation_changed.judge(findings).state == "yes":
+    if findings.said(evaluation_changed.judge).state == "yes":
         return None
     half = 1.96 * float(np.sqrt((np.pi / 2 if len(newest) > 2 else 1.0) / len(newest)) * held.noise[-1])
     first = max(episode.onset - 1, 0)

@@ -9,12 +9,13 @@ import numpy as np
 from service.compare.noise import step_noise
 from service.detect.deviations import allowance
 from service.detect.findings import TRAIN, Findings
-from service.detect.gaps import shared_heldout, tolerance_of
+from service.detect.gaps import shared_heldout, tolerance_of, unit_of
 from service.detect.judgement import Cause, Evidence, Judgement, State
 from service.detect.parity import PER_STEP, beside, first_losses, step_tokens
 
 RULE = "initial_parity"
 KL = "parity/kl"
+TRAIN_CHANNEL = "first train losses"
 KL_LIMIT = 1e-3  # nats per token
 LOSS_LIMIT = 0.05  # nats
 HELDOUT_LIMIT = 0.1  # nats; five healthy seeds of one 124M model begin within 0.07 (mn_t3_20260611_muonh)
@@ -51,14 +52,18 @@ def judge(findings: Findings) -> Judgement:
     losses lie surely beyond their limits; `no` where one lies surely inside and none beyond; else `cannot tell`."""
     found = [c for c in (_kl(findings), _heldout(findings), _train(findings)) if c is not None]
     if not found:
+        unit = unit_of(findings.view, TRAIN, findings.cache)
         summary = "Cannot tell: neither parity/kl nor a loss of the first updates at the reference's tokens is there."
+        if unit is not None:
+            summary = f"Cannot tell: the train loss seems to be {unit}, not in nats per token."
         return Judgement(RULE, "cannot tell", findings.at_step, summary, unit="nats")
     off = [c for c in found if c.state == "yes"]
     good = [c for c in found if c.state == "no"]
     state: State = "yes" if off else "no" if good else "cannot tell"
     told = (off or good or found)[0]
     words = {"yes": "does not begin where the reference did", "no": "begins where the reference did"}
-    shown = f"{told.name} is {told.value:+.4g} ± {1.96 * told.se:.2g} nats (limit {told.limit:.2g})"
+    verb = "are off by" if told.name == TRAIN_CHANNEL else "is"
+    shown = f"{told.name} {verb} {told.value:+.4g} ± {1.96 * told.se:.2g} nats (limit {told.limit:.2g})"
     summary = f"The run {words[state]}: {shown}." if state != "cannot tell" else f"Cannot tell yet: {shown}."
     evidence = [
         Evidence(c.name, f"{c.value:+.5g} (± {1.96 * c.se:.2g})", "nats", f"limit {c.limit:.2g}; {c.why}")
@@ -87,7 +92,7 @@ def _kl(findings: Findings) -> Channel | None:
 def _heldout(findings: Findings) -> Channel | None:
     """The held-out loss before the first update, where both were evaluated there."""
     view, metric = findings.view, shared_heldout(findings.view)
-    if metric is None:
+    if metric is None or unit_of(view, metric, findings.cache) is not None:
         return None
     run, reference = view.metrics[metric], view.reference[metric]
     start = min((s.start_step for s in view.segments), default=0)
@@ -108,7 +113,7 @@ def _heldout(findings: Findings) -> Channel | None:
 
 def _train(findings: Findings) -> Channel | None:
     first = first_losses(findings.view, TRAIN)
-    if first is None:
+    if first is None or unit_of(findings.view, TRAIN, findings.cache) is not None:
         return None
     tolerance = tolerance_of(findings.view, TRAIN, findings.cache)
     se = first.se(tolerance.noise_sd or step_noise(findings.view.reference[TRAIN].values))
@@ -121,11 +126,11 @@ def _train(findings: Findings) -> Channel | None:
         f"random weights begin within {LOSS_LIMIT} nats"
     )
     value, before = float(gap.mean()), float(gap[0])
-    return Channel("first train losses", value, se, LOSS_LIMIT, len(first), int(first.steps[0]), why, before)
+    return Channel(TRAIN_CHANNEL, value, se, LOSS_LIMIT, len(first), int(first.steps[0]), why, before)
 
 
 def _causes(off: list[Channel]) -> list[Cause]:
-    weights = any(c.name != "first train losses" for c in off)
+    weights = any(c.name != TRAIN_CHANNEL for c in off)
     because = ", ".join(f"{c.name} {c.value:+.3g} nats" for c in off)
     name = "other initial weights, or a fault in their conversion"
     initial = Cause(name, "likely" if weights else "possible", because)

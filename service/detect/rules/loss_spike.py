@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from service.compare.medians import row_medians
 from service.compare.noise import MAD_TO_SD, step_noise
 from service.detect.findings import TRAIN, Findings
-from service.detect.inputs import Series
+from service.detect.inputs import Floats, Series
 from service.detect.judgement import Evidence, Judgement
 
 RULE = "loss_spike"
@@ -37,16 +38,21 @@ def judge(findings: Findings) -> Judgement:
 
 def _risen(findings: Findings, series: Series) -> Judgement | None:
     """The loss has risen for good: no single newest point comes near the best median of three before it."""
+    if len(series) < LEAST:
+        return None
     width = 1
     while len(series) // width > PLACES:
         width *= 2
-    values, steps, tokens = series.values[::width], series.steps[::width], series.tokens[::width]
-    keep = np.isfinite(values)
-    values, steps, tokens = values[keep], steps[keep], tokens[keep]
+    places = Series(series.steps[::width], series.tokens[::width], series.values[::width])
     newest = series.values[-STAYED if len(series) > MIN_MEMORY else -FEW :]
-    if len(values) < LEAST or not np.isfinite(newest).all():
+    lowest = findings.cache.unchanged((RULE, "lowest"), (places,), lambda: _lowest(places.values))
+    if len(newest) == 0 or not np.isfinite(newest).all() or float(newest.min()) - lowest <= RISE:
+        return None  # no median of three is lower than that
+    keep = np.isfinite(places.values)
+    values, steps, tokens = places.values[keep], places.steps[keep], places.tokens[keep]
+    if len(values) < LEAST:
         return None
-    level = np.median(sliding_window_view(values, FEW), axis=1)
+    level = row_medians(sliding_window_view(values, FEW))
     at = int(np.argmin(level))
     best, sd = float(level[at]), step_noise(values) or 0.0
     limit = max(RISE, RISE_SD * sd)
@@ -67,6 +73,11 @@ def _risen(findings: Findings, series: Series) -> Judgement | None:
     )  # fmt: skip
 
 
+def _lowest(values: Floats) -> float:
+    finite = values[np.isfinite(values)]
+    return float(finite.min()) if len(finite) else np.inf
+
+
 def _spiked(findings: Findings, series: Series | None) -> Judgement:
     if series is None or len(series) < MIN_MEMORY + WIDTH:
         n = 0 if series is None else len(series)
@@ -82,11 +93,11 @@ def _spiked(findings: Findings, series: Series | None) -> Judgement:
     if len(values) < first + WIDTH:
         summary = f"Cannot tell yet: {len(values)} of {MIN_MEMORY + WIDTH} finite points of train loss."
         return Judgement(RULE, "cannot tell", findings.at_step, summary, n=len(values))
-    now = np.median(sliding_window_view(values, WIDTH)[first:], axis=1)
+    now = row_medians(sliding_window_view(values, WIDTH)[first:])
     # The level before changes slowly: it is taken anew at every eighth point.
     before = sliding_window_view(values, first)[: len(now) : EVERY]
-    level = np.median(before, axis=1)
-    spread = MAD_TO_SD * np.median(np.abs(before - level[:, None]), axis=1)
+    level = row_medians(before)
+    spread = MAD_TO_SD * row_medians(np.abs(before - level[:, None]))
     middle, sd = np.repeat(level, EVERY)[: len(now)], np.repeat(spread, EVERY)[: len(now)]
     excess = (now - middle) / np.maximum(sd, 1e-12 + 1e-6 * np.abs(middle))
     singles = int((values[first:] > np.append(middle, middle[-1:].repeat(WIDTH - 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from service.compare.gap import change
+from service.compare.medians import median
 from service.detect.findings import TRAIN, Findings
 from service.detect.judgement import Evidence, Judgement
 
@@ -33,9 +34,9 @@ def judge(findings: Findings) -> Judgement:
         summary = f"Cannot tell yet: {n} of {MIN_BLOCKS} blocks of train loss in the last doubling of tokens."
         return Judgement(RULE, "cannot tell", findings.at_step, summary, unit="nats", n=n)
     at = np.interp((blocks.first_tokens + blocks.last_tokens)[start:] / 2.0, base.tokens, base.values)
-    fall = float(np.median(at[:ends]) - np.median(at[-ends:]))
+    fall = median(at[:ends]) - median(at[-ends:])
     gap = blocks.mean[start:]
-    noise = float(np.median(np.maximum(train.sd[start:], blocks.se[start:])))
+    noise = median(np.maximum(train.sd[start:], blocks.se[start:]))
     widened = change(gap[:ends], gap[-ends:], noise)
     own = fall - widened.value
     evidence = [

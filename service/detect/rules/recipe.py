@@ -26,7 +26,11 @@ def judge(findings: Findings) -> Judgement:
     if not view.recipe.entries:
         summary = "Cannot tell: the reference's recipe is not described."
         return Judgement(RULE, "cannot tell", findings.at_step, summary, unit="entries")
-    entries = recipe.compare(view.recipe.entries, config, _declared(findings))
+    declared = _declared(findings)
+    entries = findings.cache.unchanged(
+        (RULE, "entries"), (view.recipe, config, declared),
+        lambda: recipe.compare(view.recipe.entries, config, declared),
+    )  # fmt: skip
     measured = _measured_schedule(findings)
     off = [e for e in entries if e.same == "differs"]
     unknown = [e for e in entries if e.same == "unknown" and not (measured and e.item == recipe.SCHEDULE)]
@@ -79,7 +83,7 @@ def _measured_schedule(findings: Findings) -> str:
     """Where the learning rate was compared and is the same: in words."""
     if not any(recipe.SCHEDULE in name for name in findings.view.recipe.entries):
         return ""
-    rate = schedule_mismatch.judge(findings)
+    rate = findings.said(schedule_mismatch.judge)
     return rate.summary if rate.state == "no" else ""
 
 

@@ -30,6 +30,8 @@ def judge(findings: Findings) -> Judgement:
     legal = f" ({found.legal:,} readings belong to planned further passes)" if found.legal else ""
     share = f"{found.repeats:,} of {found.sampled:,} sampled readings"
     windows = f"; of text, {text.repeats:,} of {text.sampled:,} windows" if text is not None and text.sampled else ""
+    if windows and text is not None:
+        windows += f", {text.natural:.2g} of them natural ({text.natural_source})"
     summary = f"Rows are not repeated beyond the natural share: {share}{windows}{legal}."
     return _answer(findings, found, summary, enough=True)
 
@@ -72,7 +74,8 @@ def _repacked(findings: Findings, text: RowFinding, onset: tuple[int, int]) -> J
         ranked.append(Cause("a further pass over the documents, not declared", "possible", "no restart is before it"))
     extra = Evidence(
         "share of repeated text", text.share, "share",
-        f"of the windows since the onset, against {text.natural:.1g} that is natural; {text.sampled:,} windows in all",
+        f"of the windows since the onset, against {text.natural:.2g} that is natural ({text.natural_source}); "
+        f"{text.sampled:,} windows in all",
     )  # fmt: skip
     return Judgement(
         RULE, "yes", findings.at_step, summary, onset,

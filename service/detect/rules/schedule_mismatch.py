@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from service.compare.align import Level, level
+from service.compare.medians import median
 from service.detect import annealing
 from service.detect.cache import LevelCache
-from service.detect.findings import TRAIN, Findings, current_gap
+from service.detect.findings import TRAIN, Findings
 from service.detect.inputs import Floats, Ints, Series
 from service.detect.judgement import Evidence, Judgement
+from service.detect.memory import common_prefix
 
 RULE = "schedule_mismatch"
 RATE = "optim/learning_rate"
@@ -36,7 +40,7 @@ def judge(findings: Findings) -> Judgement:
     off = np.abs(ratio - 1.0) > limit
     good = np.flatnonzero(~off)
     first = int(good[-1]) + 1 if len(good) else 0
-    now = float(np.median(ratio[-ENOUGH:]))
+    now = median(ratio[-ENOUGH:])
     evidence = [
         Evidence("learning rate", float(run.values[-1]), "", "the run's newest"),
         Evidence("ratio to the reference's", now, "", "median of the newest 20 compared points; 1 is the same"),
@@ -76,7 +80,7 @@ def _explained(findings: Findings, run: Series, reference: Series) -> tuple[str,
         lambda: annealing.fit(np.interp(base.tokens, curve.tokens, curve.steps), base.values, reference),
     )
     made = annealing.explained(law, reference, run) if law is not None else None
-    now = current_gap(findings.train)
+    now = findings.gap_now
     if law is None or made is None or law.rms > MISSES or now is None:
         why = "the law does not fit the reference's loss well enough, or its range was not reached"
         return "", [Evidence(MADE, "cannot tell", "nats", f"{why}; {annealing.SOURCE}")]
@@ -117,12 +121,43 @@ def ratios(
         return run.steps[:0], run.tokens[:0], run.values[:0]
     cache = cache or LevelCache()
     least = SKIPPED * cache.once((RULE, base), lambda: float(base.raw.max()))
-    held = cache.unchanged((RULE, "ratios"), (grid, base, limit), lambda: _ratios(grid, base, limit, least))
-    steps, tokens, ratio = _ratios(tail, base, limit, least)
-    return np.concatenate((held[0], steps)), np.concatenate((held[1], tokens)), np.concatenate((held[2], ratio))
+    found = _joined(cache.kept(_Kept).ratios(grid, base, limit, least), _ratios(tail, base, limit, least))
+    return found.steps, found.tokens, found.values
 
 
-def _ratios(points: Series, base: Level, limit: float, least: float) -> tuple[Ints, Floats, Floats]:
+@dataclass(slots=True)
+class _Kept:
+    """The ratios of a grid of places while it grows: each rests on its own place alone."""
+
+    grid: Series | None = None
+    beside: tuple[Level, float] | None = None
+    found: Series | None = None
+
+    def ratios(self, grid: Series, base: Level, limit: float, least: float) -> Series:
+        """`_ratios` of the whole grid."""
+        same, old, found = 0, self.grid, self.found
+        if old is not None and self.beside is not None and self.beside[0] is base and self.beside[1] == limit:
+            same = common_prefix(old, grid)
+        self.grid, self.beside = grid, (base, limit)
+        if old is None or found is None or same == 0:
+            found = _ratios(grid, base, limit, least)
+        elif same < max(len(old), len(grid)):
+            later = _ratios(Series(grid.steps[same:], grid.tokens[same:], grid.values[same:]), base, limit, least)
+            keep = np.searchsorted(found.steps, int(grid.steps[same - 1]), side="right")
+            found = _joined(found.first(int(keep)), later)
+        self.found = found
+        return found
+
+
+def _joined(one: Series, other: Series) -> Series:
+    return Series(
+        np.concatenate((one.steps, other.steps)), np.concatenate((one.tokens, other.tokens)),
+        np.concatenate((one.values, other.values)),
+    )  # fmt: skip
+
+
+def _ratios(points: Series, base: Level, limit: float, least: float) -> Series:
+    """Of the points that can be compared: run / reference, as values."""
     tokens, values = points.tokens, points.values
     expected = np.interp(tokens, base.points, base.raw)
     keep = np.isfinite(values) & (tokens >= base.points[0]) & (tokens <= base.points[-1])
@@ -132,7 +167,7 @@ def _ratios(points: Series, base: Level, limit: float, least: float) -> tuple[In
     ratio = values[keep] / expected[keep]
     near = np.abs(ratio - 1.0) <= limit + slack[keep]
     ratio = np.where(near & (np.abs(ratio - 1.0) > limit), 1.0, ratio)
-    return points.steps[keep], tokens[keep], ratio
+    return Series(points.steps[keep], tokens[keep], ratio)
 
 
 def _slack(points: Floats, rate: Floats, tokens: Floats) -> Floats:

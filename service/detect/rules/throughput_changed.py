@@ -44,7 +44,8 @@ def judge(findings: Findings) -> Judgement:
         summary = f"Cannot tell yet: fewer than {MIN_POINTS} points since the newest start, or before it."
         return Judgement(RULE, "cannot tell", findings.at_step, summary)
     (a, b), (c, d) = spans[-2], spans[-1]
-    before, after = _typical(series, max(a + WARM, b - MOST), b), _typical(series, c + WARM, min(d, c + WARM + MOST))
+    before = _kept(findings, "before", series, max(a + WARM, b - MOST), b)
+    after = _kept(findings, "after", series, c + WARM, min(d, c + WARM + MOST))
     if before is None or after is None:
         return Judgement(RULE, "cannot tell", findings.at_step, "Cannot tell: too few finite, positive rates.")
     ratio = after.rate / before.rate
@@ -76,6 +77,11 @@ def judge(findings: Findings) -> Judgement:
         RULE, state, findings.at_step, summary, onset, at, value, (value - half, value + half), "share", limit,
         source, before.n + after.n, evidence, next_checks=checks if state == "yes" else [],
     )  # fmt: skip
+
+
+def _kept(findings: Findings, which: str, series: Series, start: int, end: int) -> Typical | None:
+    part = Series(series.steps[start:end], series.tokens[start:end], series.values[start:end])
+    return findings.cache.unchanged((RULE, which), (part,), lambda: _typical(series, start, end))
 
 
 def _typical(series: Series, start: int, end: int) -> Typical | None:

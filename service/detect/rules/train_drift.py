@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from service.compare.medians import median
 from service.compare.pairs import SD_PER_LIMIT
+from service.detect.beyond import beyond_reference
 from service.detect.drift_causes import Held, of_drift
 from service.detect.findings import TRAIN, Findings, current_gap, drift_now, left_own_offset
 from service.detect.gaps import SD_PER_TOLERANCE, DriftEpisode, TrainGap, unit_of
@@ -42,7 +44,7 @@ def judge(findings: Findings) -> Judgement:
             f"by {moved.run:+.3f}; that alone makes the gap."
         )
         return _answer(findings, train, "cannot tell", now, summary)
-    in_force = float(np.median(train.limit[-4:]))
+    in_force = median(train.limit[-4:])
     resolvable = RESOLVABLE_MEASURED if train.tolerance.runs else RESOLVABLE
     if now is None or in_force > resolvable * train.tolerance.value:
         seen = findings.visible
@@ -50,6 +52,10 @@ def judge(findings: Findings) -> Judgement:
         summary = f"Cannot tell yet: the smallest train gap that would show here is {shows:.3f} nats."
         return _answer(findings, train, "cannot tell", now, summary)
     value, tolerance = now[0], train.tolerance.value
+    ended = beyond_reference(findings.view, TRAIN, findings.cache)
+    if ended is not None:
+        summary = f"Cannot tell of what came since: {ended}; until then the gap was {value:+.4f} nats."
+        return _answer(findings, train, "cannot tell", now, summary)
     where = f"Train loss is {value:+.4f} nats from {_name(findings)}"
     summary = f"{where}, within the tolerance of {tolerance:.3f}."
     if abs(value) > tolerance:
@@ -149,9 +155,9 @@ def _answer(
     evidence = [
         *findings.evidence(),
         Evidence("tolerance", tolerance.value, "nats", tolerance.source),
-        Evidence("tolerance in force", float(np.median(train.limit[-4:])), "nats",
+        Evidence("tolerance in force", median(train.limit[-4:]), "nats",
                  f"{SD_PER_TOLERANCE} sd of a healthy block mean here, the reference's own noise included"),
-        Evidence("reference points per block", int(np.median(train.blocks.support[-4:])), "points",
+        Evidence("reference points per block", int(median(train.blocks.support[-4:])), "points",
                  "how many points of the reference carry its level in the newest blocks"),
     ]  # fmt: skip
     evidence += _visible(findings, train) + _by_pairs(findings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from service.compare.gap import generalization_gap_change
 from service.detect import drift_causes
-from service.detect.findings import Findings, current_gap, left_own_offset
+from service.detect.findings import Findings, left_own_offset
 from service.detect.gaps import TrainGap, shared_heldout
 from service.detect.heldout import HeldoutFinding
 from service.detect.judgement import Evidence, Judgement, State
@@ -21,7 +21,7 @@ def judge(findings: Findings) -> Judgement:
     held = findings.heldout
     if train is None or shared_heldout(findings.view) is None:
         return _own(findings, held)
-    drift = train_drift.judge(findings)
+    drift = findings.said(train_drift.judge)
     if drift.state == "cannot tell":
         return _answer(findings, "cannot tell", f"Cannot tell: {_lower(drift.summary)}", held)
     if not train_drift.sunk(findings):
@@ -86,7 +86,7 @@ def _own(findings: Findings, held: HeldoutFinding) -> Judgement:
 
 
 def _answer(findings: Findings, state: State, summary: str, held: HeldoutFinding) -> Judgement:
-    now = current_gap(findings.train)
+    now = findings.gap_now
     train = findings.train
     return Judgement(
         RULE, state, findings.at_step, summary,

@@ -48,6 +48,9 @@ from service.worker.loop import lag
 
 FAULTS = ("not a number", "rows read before", "drift of 0.25 nats, 4,000 steps at once")
 CAUGHT_UP = 4_000
+ROWS_EVERY = 5  # seconds between two sendings of a run's rows
+# No fault shows in the first fifth of the time, in which every run must have sent rows that can then be repeated.
+LEAST_SECONDS = 5 * ROWS_EVERY
 REPEATED = 8  # sampled rows in the request that repeats them
 MOST_P95, SENDERS = 1.5, 4
 SECRET = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -145,7 +148,7 @@ def requests_of(run: Live, second: int, tasks: tuple[str, ...] = ()) -> list[byt
     run.seq += 1
     rng = np.random.default_rng([run.seed, first, 1])
     repeats = fault == FAULTS[1]
-    if repeats or second % 5 == run.seed % 5:
+    if repeats or second % ROWS_EVERY == run.seed % ROWS_EVERY:
         fresh = rng.integers(0, 2**54, REPEATED, np.uint64) * np.uint64(SAMPLE)
         hashes = run.hashes[:REPEATED] if repeats else [int(h) for h in fresh[:3]]
         run.hashes += hashes
@@ -250,6 +253,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--cost", action="store_true", help="what judging costs, stage by stage, instead")
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     options = parser.parse_args(argv)
+    if options.seconds < LEAST_SECONDS:
+        parser.error(f"--seconds {options.seconds}: at least {LEAST_SECONDS}, so that rows are there to be repeated")
     out = Console()
     os.environ["PACENOTE_JUDGING_MEMORY_MIB"] = str(options.memory)
     os.environ |= {"PACENOTE_ALLOW_PRIVATE_CHANNELS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

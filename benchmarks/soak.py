@@ -1,7 +1,7 @@
 """`make soak`: messages to bad receivers while the service is killed again and again; what must hold is checked.
 
-Every message arrives; none twice but under the id by which receivers drop doubles, and then only where a process was
-killed or an answer broken off; those of one alert in order at each channel; the memory of a process does not grow.
+Every message arrives whole; none twice but under the id by which receivers drop doubles, and then only where a process
+was killed or an answer broken off; those of one alert in order at each channel; a process's memory does not grow.
 `python -m benchmarks soak [--alerts N] [--kills N] [--processes N] [--database-url URL]`.
 """
 
@@ -23,7 +23,7 @@ from uuid import uuid4
 import psutil
 from sqlalchemy import Engine, func, select
 
-from benchmarks.soak_receivers import MANNERS, Receivers
+from benchmarks.soak_receivers import MANNERS, CutOff, Receivers
 from benchmarks.soak_service import KEY
 from service.channels import outbox
 from service.channels.vault import Vault
@@ -51,6 +51,7 @@ class Outcome:
     after_broken_answer: int = 0
     kills: int = 0
     replayed: int = 0
+    cut_off: list[CutOff] = field(default_factory=list[CutOff])
     seconds: float = 0.0
     spoiled: dict[str, int] = field(default_factory=dict[str, int])
     memory: list[float] = field(default_factory=list[float])
@@ -76,6 +77,10 @@ def main(arguments: Sequence[str]) -> int:
     print(f"killed -9 {outcome.kills} times; spoiled answers: {outcome.spoiled}")
     print(f"accepted {outcome.accepted:,}, of them again under the same id: {outcome.doubles} after a kill, ", end="")
     print(f"{outcome.after_broken_answer} after an answer that was broken off")
+    read = ", ".join(f"{one.read:,} of {one.declared:,}" for one in outcome.cut_off)
+    print(
+        f"requests whose sender was killed within the body: {len(outcome.cut_off)}", f"(bytes: {read})" if read else ""
+    )
     print(f"given up by a 410 and replayed: {outcome.replayed}")
     quarters = " → ".join(f"{each:.1f}" for each in outcome.memory)
     said = "flat or not is judged" if outcome.samples >= JUDGED else "too short a life to judge whether it is flat"
@@ -218,6 +223,9 @@ def _check(engine: Engine, receivers: Receivers, outcome: Outcome, each: int, ki
     times = Counter(message.id for message in log.accepted)
     if missing := set(known) - set(times):
         say(f"{len(missing)} messages did not arrive")
+    outcome.cut_off = list(log.cut_off)
+    if lost := {one.id for one in log.cut_off} - set(times):
+        say(f"{len(lost)} messages were cut off and not sent again")
     if foreign := set(times) - set(known):
         say(f"{len(foreign)} ids that the outbox does not know")
     if log.unsigned:

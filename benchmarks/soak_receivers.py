@@ -31,13 +31,24 @@ class Accepted:
     type: str
 
 
+@dataclass(frozen=True, slots=True)
+class CutOff:
+    """A request that ended before its body did: its sender was killed, or its time was over. It was not taken."""
+
+    id: str
+    read: int  # bytes of the body
+    declared: int
+
+
 @dataclass(slots=True)
 class Log:
-    """What came to all receivers. `spoiled` counts bad answers by manner, `unsigned` requests that do not verify."""
+    """What came to all receivers. `spoiled` counts bad answers by manner, `unsigned` whole requests that do not
+    verify."""
 
     accepted: list[Accepted] = field(default_factory=list[Accepted])
     spoiled: dict[str, int] = field(default_factory=dict[str, int])
     unsigned: int = 0
+    cut_off: list[CutOff] = field(default_factory=list[CutOff])
     broken_off: set[str] = field(default_factory=set[str])  # ids that were taken but not answered whole
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -82,7 +93,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         length = int(self.headers["content-length"])
         body = self.rfile.read(length)
-        if len(body) < length:  # the sender was killed half-way
+        if len(body) < length:
+            with self.receivers.log.lock:
+                self.receivers.log.cut_off.append(CutOff(self.headers["webhook-id"], len(body), length))
             return
         manner = self.path.rpartition("/")[2]
         spoiled = self.receivers.spoils(manner)

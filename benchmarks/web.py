@@ -260,10 +260,14 @@ def beside(python: str, database: Path, run: str, steps: int, times: int) -> Non
             except (
                 PlaywrightError,
                 RuntimeError,
+                OSError,
                 CalledProcessError,
             ) as error:  # no reason to say nothing of the others
                 console.print(f"{title} showed no chart: {str(error).splitlines()[0]}")
-    table = Table(title="The same training loss in other dashboards (ratio to ours)", title_justify="left")
+    table = Table(
+        title="The same training loss in other dashboards, with so many of its steps (ratio to ours)",
+        title_justify="left",
+    )
     for name in ("", "steps", "first curve, cold", "first curve, cached", "zoom", "sent, cold"):
         table.add_column(name, justify="right" if name else "left")
     for line in web_peers.rows(ours, theirs):
@@ -284,7 +288,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         gc.collect()
         found = measure(folder / "bench.db", run, options.steps, options.times)
         good = show(found, options.steps)
-        beside(options.peers, folder / "bench.db", run, options.steps, min(options.times, PEER_TIMES))
+        peers = str(Path(options.peers).absolute())  # servers are started elsewhere; a venv's Python stays a link
+        beside(peers, folder / "bench.db", run, options.steps, min(options.times, PEER_TIMES))
     return 0 if good else 1
 
 

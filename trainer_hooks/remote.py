@@ -211,7 +211,7 @@ class RemoteCopy(threading.Thread):
             self._added = record.number + 1
             while self._waiting_bytes > MEMORY_BYTES:
                 self._waiting_bytes -= len(self._waiting.popleft().body)
-            if self._waiting_bytes >= PART_BYTES:
+            if self._waiting_bytes >= PART_BYTES or self._hurry.is_set():
                 self._wake.set()
 
     def close(self) -> None:

@@ -13,14 +13,14 @@ from service.alerts import acting
 from service.alerts.acting import Source
 from service.alerts.schemas import Acknowledgement, Assignment, Comment, Mute
 from service.context import Context, ContextDep
-from service.errors import NotFoundError, ProblemError, field_error
-from web import guard
+from service.errors import ConflictError, InvalidError, NotFoundError, ProblemError, field_error
+from web import guard, static_files
+from web.content.alert import alert_page
+from web.forms import Form, problem, refused
 from web.rendering import base_of, render
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(guard.require_sign_in)])
 HOURS = {"1", "4", "24", "72"}
-
-Form = Mapping[str, str]
 
 
 def _mute(context: Context, source: Source, alert: UUID, form: Form) -> None:
@@ -70,9 +70,20 @@ async def act(request: Request, context: ContextDep, uuid: str, action: str) -> 
         alert = _uuid(uuid)
         if do is None or alert is None:
             raise NotFoundError("There is no such alert or action. The list of alerts leads to each alert's page.")
-        await run_in_threadpool(do, context, source, alert, form)
+        return await run_in_threadpool(_act, request, context, alert, form, lambda: do(context, source, alert, form))
     except ProblemError as error:
-        return render(request, "problem.html", status=error.status, title=error.title, detail=error.detail)
+        return problem(request, error)
+
+
+def _act(request: Request, context: Context, alert: UUID, form: Form, do: Callable[[], None]) -> Response:
+    try:
+        do()
+    except (InvalidError, ConflictError) as error:
+        filled, page = refused(form, error, ("by", "note", "hours", "assignee")), alert_page(context, alert)
+        return render(
+            request, "alert.html", status=error.status, alert=page, form=filled, home=f"/alerts/{alert}",
+            plotly=static_files.plotly_path(),
+        )  # fmt: skip
     return RedirectResponse(f"{base_of(request)}/alerts/{alert}", 303)
 
 

@@ -1,4 +1,5 @@
-"""Numbers and times as people read them. A true minus sign, thin spaces between thousands, T/B/M/k for tokens."""
+"""Numbers and times as people read them. A true minus sign, commas between thousands, as in
+every sentence of the service, T/B/M/k for tokens."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ RULES = {
     "repeated_rows": "Repeated rows",
     "non_finite": "Non-finite loss",
     "heldout_regression": "Held-out regression",
+    "heldout_text": "Held-out text",
 }
 FAMILIES = {
     "curve_and_data": "Curve and data",
@@ -38,14 +40,14 @@ def number(value: Any, digits: int = 3, *, fixed: bool = False) -> str:
     if not math.isfinite(real):
         return "NaN" if math.isnan(real) else ("∞" if real > 0 else f"{MINUS}∞")
     if real == int(real) and abs(real) < 1e15 and not isinstance(value, float):
-        return f"{int(real):,}".replace(",", THIN_SPACE).replace("-", MINUS)
+        return f"{int(real):,}".replace("-", MINUS)
     if not fixed and real != 0 and (abs(real) < 0.5 * 10.0**-digits or abs(real) >= 1e7):
         mantissa, exponent = f"{real:.2e}".split("e")
         return f"{mantissa}e{int(exponent)}".replace("-", MINUS)
     text = f"{real:,.{digits}f}"
     if not float(text.replace(",", "")):
         text = text.removeprefix("-")
-    return text.replace(",", THIN_SPACE).replace("-", MINUS)
+    return text.replace("-", MINUS)
 
 
 def signed(value: Any, digits: int = 3, *, fixed: bool = False) -> str:
@@ -121,7 +123,7 @@ def tokens(value: Any) -> str:
 
 
 def step(value: Any) -> str:
-    """1 413 814, with thin spaces."""
+    """1,413,814, with commas."""
     real = as_float(value)
     return NOTHING if real is None or not math.isfinite(real) else number(round(real))
 

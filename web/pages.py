@@ -32,12 +32,14 @@ from web.content.figures import GROUPS
 from web.content.panels import Group
 from web.content.reference import reference_lines, reference_page
 from web.content.reference_figures import stage_figures
+from web.content.ribbon import with_ribbon
 from web.content.run import run_page
 from web.content.runs import SORTS, VERDICTS, run_list
 from web.content.scene import set_scene
 from web.content.small import small_gap
 from web.figures.layout import AxisKind
 from web.figures.palette import palette_of
+from web.forms import EMPTY
 from web.rendering import base_of, render
 
 COMPRESS_FROM = 4096  # bytes
@@ -114,7 +116,7 @@ def run(request: Request, context: ContextDep, uuid: str, x: str = "tokens") -> 
     except ProblemError as error:
         return _problem(request, error)
     axis = AXES.get(x, "tokens")
-    return render(request, "run.html", run=content, axis=axis, plotly=static_files.plotly_path())
+    return render(request, "run.html", run=content, axis=axis, form=EMPTY, plotly=static_files.plotly_path())
 
 
 @pages.get("/compare")
@@ -157,7 +159,7 @@ def alert(request: Request, context: ContextDep, uuid: str) -> Response:
         content = alert_page(context, _uuid(uuid, "alert"))
     except ProblemError as error:
         return _problem(request, error)
-    return render(request, "alert.html", alert=content, plotly=static_files.plotly_path())
+    return render(request, "alert.html", alert=content, form=EMPTY, plotly=static_files.plotly_path())
 
 
 @pages.get("/reports/{uuid}")
@@ -209,7 +211,9 @@ def run_figures(request: Request, context: ContextDep, uuid: UUID, name: str, sh
         found = RunRepository(session).by_uuid(uuid)
         if found is None:
             raise NotFoundError(f"There is no run {uuid}.")
-        return _answer(request, group(set_scene(session, found, shown.choices, palette_of(shown.theme))))
+        scene = set_scene(session, found, shown.choices, palette_of(shown.theme))
+        drawn = group(scene)
+        return _answer(request, drawn if name == "segments" else with_ribbon(drawn, scene))
 
 
 @figures.get("/runs/{uuid}/checkpoints")

@@ -10,14 +10,15 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 
 from service.context import ContextDep
-from service.errors import ProblemError
+from service.errors import InvalidError, ProblemError
 from service.notes.endpoints import add_note, remove_note
 from service.notes.schemas import NewNote
 from service.runs.endpoints import change_run
 from service.runs.schemas import RunChange
-from web import guard
-from web.forms import Form, body_of, problem
-from web.rendering import base_of
+from web import guard, static_files
+from web.content.run import run_page
+from web.forms import Form, body_of, problem, refused
+from web.rendering import base_of, render
 
 router = APIRouter(
     include_in_schema=False,
@@ -30,7 +31,23 @@ router = APIRouter(
 async def note(request: Request, context: ContextDep, uuid: UUID) -> Response:
     """Write a note."""
     form = await guard.form_of(request)
-    return await _done(request, uuid, lambda: add_note(context, uuid, _note(form)))
+
+    def act() -> Response:
+        try:
+            add_note(context, uuid, _note(form))
+        except InvalidError as error:
+            filled = refused(form, error, ("text", "step", "by"))
+            page, home = run_page(context, uuid), f"/runs/{uuid}"
+            return render(
+                request, "run.html", status=error.status, run=page, axis="tokens", form=filled, home=home,
+                plotly=static_files.plotly_path(),
+            )  # fmt: skip
+        return _back(request, uuid)
+
+    try:
+        return await run_in_threadpool(act)
+    except ProblemError as error:
+        return problem(request, error)
 
 
 @router.post("/notes/{note_id}/remove")
@@ -61,4 +78,8 @@ async def _done(request: Request, uuid: UUID, act: Any) -> Response:
         await run_in_threadpool(act)
     except ProblemError as error:
         return problem(request, error)
+    return _back(request, uuid)
+
+
+def _back(request: Request, uuid: UUID) -> Response:
     return RedirectResponse(f"{base_of(request)}/runs/{uuid}#timeline", 303)

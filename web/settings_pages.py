@@ -21,8 +21,8 @@ from service.rules.endpoints import reset_project_rule, reset_run_rule, set_proj
 from service.rules.previewing import TriedSetting, preview_run_rule
 from service.rules.schemas import NewSetting
 from web import guard
-from web.content.settings import project_settings, run_settings, settings_page
-from web.forms import Form, body_of, problem
+from web.content.settings import RulesPage, project_settings, run_settings, settings_page
+from web.forms import EMPTY, Filled, Form, body_of, problem, refused
 from web.rendering import base_of, render
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(guard.require_sign_in)])
@@ -30,20 +30,22 @@ actions = APIRouter(
     include_in_schema=False, dependencies=[Depends(guard.require_sign_in), Depends(guard.require_same_origin)]
 )
 ProjectName = Annotated[str, Query(max_length=256)]
+CHANNEL_FIELDS = ("name", "kind", "url", "secret", "project", "min_severity", "group_by")
+RULE_FIELDS = ("rule", "tolerance", "minimum_evidence", "by", "reason")
 ANSWERS = {"yes": True, "no": False}
 
 
 @router.get("/settings")
 def settings(request: Request, context: ContextDep) -> Response:
     """Channels, and the projects whose rules can be set."""
-    return render(request, "settings.html", page=settings_page(context), told=None, secret=None)
+    return render(request, "settings.html", page=settings_page(context), told=None, secret=None, form=EMPTY)
 
 
 @router.get("/settings/project")
 def of_project(request: Request, context: ContextDep, name: ProjectName) -> Response:
     """Every rule and what counts for it in a project."""
     try:
-        return render(request, "rules.html", page=project_settings(context, name), tried=None)
+        return render(request, "rules.html", page=project_settings(context, name), tried=None, form=EMPTY)
     except ProblemError as error:
         return problem(request, error)
 
@@ -58,7 +60,7 @@ def of_project_by_path(request: Request, slug: str) -> Response:
 def of_run(request: Request, context: ContextDep, uuid: UUID) -> Response:
     """Every rule and what counts for it in a run."""
     try:
-        return render(request, "rules.html", page=run_settings(context, uuid), tried=None)
+        return render(request, "rules.html", page=run_settings(context, uuid), tried=None, form=EMPTY)
     except ProblemError as error:
         return problem(request, error)
 
@@ -69,10 +71,12 @@ async def add_channel(request: Request, context: ContextDep) -> Response:
     form = await guard.form_of(request)
 
     def act() -> Response:
-        names = ("name", "kind", "url", "secret", "project", "min_severity", "group_by")
-        made = create_channel(context, body_of(NewChannel, {name: form.get(name, "").strip() for name in names}))
-        told = f"Channel {made.name} was added. Send it a test message."
-        return render(request, "settings.html", page=settings_page(context), told=told, secret=made.secret)
+        try:
+            body = body_of(NewChannel, {name: form.get(name, "").strip() for name in CHANNEL_FIELDS})
+            made = create_channel(context, body)
+        except ProblemError as error:
+            return _settings(request, context, form=refused(form, error, CHANNEL_FIELDS), status=error.status)
+        return _settings(request, context, f"Channel {made.name} was added. Send it a test message.", made.secret)
 
     return await _doing(request, act)
 
@@ -90,11 +94,11 @@ async def change(request: Request, context: ContextDep, uuid: UUID, action: str)
                 if answer.delivered
                 else f"The test message did not arrive{status}: {answer.error}"
             )
-            return render(request, "settings.html", page=settings_page(context), told=told, secret=None)
+            return _settings(request, context, told)
         if action == "replay":
             count = replay_channel(context, uuid, Replay()).replayed
             told = f"{count:,} message{'' if count == 1 else 's'} will be sent again."
-            return render(request, "settings.html", page=settings_page(context), told=told, secret=None)
+            return _settings(request, context, told)
         if action == "remove":
             delete_channel(context, uuid)
         elif action in ("on", "off"):
@@ -112,7 +116,10 @@ async def change_project_rule(request: Request, context: ContextDep, name: Proje
     form = await guard.form_of(request)
 
     def act() -> Response:
-        _change(form, action, partial(set_project_rule, context, name), partial(reset_project_rule, context, name))
+        try:
+            _change(form, action, partial(set_project_rule, context, name), partial(reset_project_rule, context, name))
+        except ProblemError as error:
+            return _rules(request, project_settings(context, name), form, error)
         return RedirectResponse(f"{base_of(request)}/settings/project?{urlencode({'name': name})}", 303)
 
     return await _doing(request, act)
@@ -124,12 +131,40 @@ async def change_run_rule(request: Request, context: ContextDep, uuid: UUID, act
     form = await guard.form_of(request)
 
     def act() -> Response:
-        if action == "try":
-            return render(request, "rules.html", page=run_settings(context, uuid), tried=_try(context, uuid, form))
-        _change(form, action, partial(set_run_rule, context, uuid), partial(reset_run_rule, context, uuid))
+        try:
+            if action == "try":
+                tried = _try(context, uuid, form)
+                return _rules(request, run_settings(context, uuid), form, tried=tried)
+            _change(form, action, partial(set_run_rule, context, uuid), partial(reset_run_rule, context, uuid))
+        except ProblemError as error:
+            return _rules(request, run_settings(context, uuid), form, error)
         return RedirectResponse(f"{base_of(request)}/settings/runs/{uuid}", 303)
 
     return await _doing(request, act)
+
+
+def _settings(
+    request: Request,
+    context: Context,
+    told: str | None = None,
+    secret: str | None = None,
+    *,
+    form: Filled = EMPTY,
+    status: int = 200,
+) -> Response:
+    content = {"page": settings_page(context), "told": told, "secret": secret, "form": form, "home": "/settings"}
+    return render(request, "settings.html", status=status, **content)
+
+
+def _rules(
+    request: Request, page: RulesPage, form: Form, error: ProblemError | None = None, tried: Any = None
+) -> Response:
+    """The page again with what was typed, and what was wrong with it or what it would have raised."""
+    filled = Filled(form) if error is None else refused(form, error, RULE_FIELDS)
+    return render(
+        request, "rules.html", status=200 if error is None else error.status, page=page, tried=tried, form=filled,
+        home=page.home,
+    )  # fmt: skip
 
 
 def _change(form: Form, action: str, save: Callable[..., object], reset: Callable[..., object]) -> None:

@@ -8,6 +8,7 @@ resolved again by Apprise itself, so the other kinds are the safer ones where on
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import threading
 import time
@@ -27,6 +28,16 @@ LOCAL = frozenset(
 READS_FILES = frozenset(("template", "keyfile", "pgpkey", "pgp", "attach", "path", "subfile"))
 TYPES = {"alert.firing": "failure", "alert.updated": "warning", "alert.resolved": "success", "channel.test": "info"}
 _log = logging.getLogger("apprise")
+# Apprise turns plain text into the markup of services that declare one, but not every one of them escapes all of it,
+# and some that declare plain text show it as markup. So what they would take as tags, links, entities or mentions of
+# people is written so that no service does, and everybody still can read it.
+_NO_MARKUP = (
+    (re.compile("<"), "‹"),
+    (re.compile(">"), "›"),
+    (re.compile(r"&(?=#?\w+;)"), "＆"),
+    (re.compile(r"@(?=\S)"), "@\u200b"),
+    (re.compile(r"\](?=[(\[])"), "] "),
+)
 
 
 class Apprise:
@@ -84,16 +95,24 @@ class Apprise:
 
 def written(message: Mapping[str, Any], title_limit: int, body_limit: int) -> tuple[str, str]:
     """Title and text of a message inside a service's limits; a service without titles gets both as the text."""
-    title = title_line(message)
-    lines = [one_line(line) for line in message["summary"] if line.strip()]
-    lines += [f"{one_line(fact['label'])}: {one_line(fact['text'])}" for fact in message["facts"]]
+    title = harmless(title_line(message))
+    lines = [harmless(line) for line in message["summary"] if line.strip()]
+    lines += [f"{harmless(fact['label'])}: {harmless(fact['text'])}" for fact in message["facts"]]
     links = [f"Alert: {message['alert']['url']}", f"Run: {message['run']['url']}"] if "alert" in message else []
-    tail = "\n".join([*([subject_line(message)] if links else []), *links])
+    tail = "\n".join([*([harmless(subject_line(message))] if links else []), *links])
     if title_limit <= 0:
         lines = [title, *lines]
     kept = title if title_limit <= 0 else cut(title, title_limit)
     head = cut("\n".join(lines), max(body_limit - len(tail) - 2, len(SIGNS["alert.firing"]) + 1))
     return ("" if title_limit <= 0 else kept), cut(f"{head}\n\n{tail}".strip(), body_limit)
+
+
+def harmless(text: str) -> str:
+    """One line that no service takes for more than text, whatever markup it shows."""
+    line = one_line(text)
+    for mark, instead in _NO_MARKUP:
+        line = mark.sub(instead, line)
+    return line
 
 
 class _Outcome(logging.Handler):

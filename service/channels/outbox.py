@@ -229,19 +229,19 @@ def _header_wait(reply: Reply, now: float) -> float:
 
 def replay(delivery: Delivery, now: float) -> None:
     """Send a message once more, with the same id. One that had failed gets one more attempt."""
-    delivery.state = "pending"
-    delivery.next_attempt_at = now
-    delivery.delivered_at = None
-    delivery.sent_with = None
+    for name, value in _again(now).items():
+        setattr(delivery, name, value)
 
 
 def replay_failed(session: Session, channel_id: int, now: float, since: float = 0.0) -> int:
     """Send again what was given up for a channel (of what was written `since`, unix seconds), each with its id, in
     order within an alert; how many messages that is."""
-    failed = OutboxRepository(session).failed(channel_id, since)
-    for delivery in failed:
-        replay(delivery, now)
-    return len(failed)
+    return OutboxRepository(session).replay_failed(channel_id, since, _again(now))
+
+
+def _again(now: float) -> dict[str, Any]:
+    """What is set of a message that is to be sent once more."""
+    return {"state": "pending", "next_attempt_at": now, "delivered_at": None, "sent_with": None}
 
 
 def _count(repository: OutboxRepository, channel_id: int, attempt: Attempt, ended: float) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, bindparam, exists, func, or_, select, update
@@ -56,12 +57,11 @@ class OutboxRepository:
         waiting = (Delivery.channel_id == channel_id, Delivery.state == "pending")
         self.session.execute(update(Delivery).where(*waiting).values(state="failed", claimed_until=None))
 
-    def failed(self, channel_id: int, since: float) -> list[Delivery]:
-        """Messages to a channel, written since then, that were given up, the oldest first, locked."""
-        found = select(Delivery).where(
-            Delivery.channel_id == channel_id, Delivery.state == "failed", Delivery.created_at >= since
-        )
-        return list(self.session.scalars(found.order_by(Delivery.id).with_for_update()))
+    def replay_failed(self, channel_id: int, since: float, again: Mapping[str, Any]) -> int:
+        """Set what is to be set `again` of the messages to a channel, written since then, that were given up; how many
+        they are. Their payloads are not read: an outage may have left very many."""
+        given_up = (Delivery.channel_id == channel_id, Delivery.state == "failed", Delivery.created_at >= since)
+        return len(self.session.scalars(update(Delivery).where(*given_up).values(again).returning(Delivery.id)).all())
 
     def sent_with(self, leader_id: int) -> list[Delivery]:
         """What goes out inside another message, in order."""

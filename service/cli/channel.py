@@ -146,6 +146,7 @@ def replay(
     with _context(database_url) as context:
         channel = _id(context, name)
         if delivery is not None:
+            _of_channel(context, channel, name, delivery)
             replay_delivery(context, delivery)
             count = 1
         else:
@@ -188,6 +189,17 @@ def remove(name: Name, database_url: Url = None) -> None:
     with _context(database_url) as context:
         delete_channel(context, _id(context, name))
     typer.echo(f"Channel {name} is removed.")
+
+
+def _of_channel(context: Context, channel: UUID, name: str, delivery: UUID) -> None:
+    """End the command where a message was to another channel."""
+    from service.channels.repository import ChannelRepository
+    from service.database.engine import reading
+
+    with reading(context.engine) as session:
+        row = ChannelRepository(session).delivery(delivery)
+        if row is not None and row.channel.uuid != channel:
+            fail(f"The message {delivery} is to {row.channel.name}, not to {name}.")
 
 
 def _context(database_url: str | None, allow_private: bool | None = None) -> AbstractContextManager[Context]:

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Literal
 from uuid import UUID
@@ -120,7 +121,8 @@ def _write(series: RunSeries, writer: Callable[[RunSeries, IO[bytes]], int], tar
     except OSError as error:
         fail(f"{target}: cannot be written ({error.strerror}).")
     finally:
-        new.unlink(missing_ok=True)
+        with suppress(OSError):  # where nothing can be written nothing was
+            new.unlink()
     return count
 
 

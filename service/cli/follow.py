@@ -66,7 +66,9 @@ def follow(
     chosen = chosen_names(mapping or [])
     service, locked, follower = None, None, None
     try:
-        log, default_name = _source(source, format_name, wandb_url, lasting=not once and until_idle is None)
+        log, default_name = _source(
+            source, format_name, wandb_url, lasting=not once and until_idle is None, waits=not once
+        )
         name = run or default_name
         folder = state_folder()
         probe = FollowService(url, token, headers, "", folder / "unused", warn)
@@ -104,7 +106,9 @@ def follow(
             locked.close()
 
 
-def _source(source: str, format_name: str | None, wandb_url: str, *, lasting: bool) -> tuple[FollowSource, str]:
+def _source(
+    source: str, format_name: str | None, wandb_url: str, *, lasting: bool, waits: bool
+) -> tuple[FollowSource, str]:
     """The source, and the name of a run that it suggests. `lasting`: it is followed until someone ends it."""
     from service.importers import tensorboard, wandb_runs
     from service.importers.follow_events import EventsSource
@@ -126,12 +130,12 @@ def _source(source: str, format_name: str | None, wandb_url: str, *, lasting: bo
         fail(f"{path}: a pipe or a device, which cannot be read again after a restart; write it into a file.")
     if path.is_dir() or "tfevents" in path.name or format_name == tensorboard.NAME:
         if path.is_dir() and not any(path.rglob("*tfevents*")):
-            warn(f"{path} holds no event files yet; waiting for them")
+            warn(f"{path} holds no event files yet" + ("; waiting for them" if waits else ""))
         return EventsSource(path), path.resolve().name.split(".")[0]
     if not path.exists():
         if not path.parent.is_dir():
             fail(f"{path}: there is no folder {path.parent}.")
-        warn(f"{path} is not there yet; waiting for it")
+        warn(f"{path} is not there yet" + ("; waiting for it" if waits else ""))
     return FileSource(path, format_name), path.name.split(".")[0]
 
 

@@ -43,7 +43,8 @@ def _print_run(name: str, run: RunPlan) -> None:
         shift = f", steps + {target.shift}" if target.shift else ""
         bad = sum(found.non_finite for found in metrics[metric])
         finite = f", {bad:,} not finite" if bad else ""
-        typer.echo(f"  {metric} -> {target.metric} ({points:,} points, step {first:,} to {last:,}{shift}{finite})")
+        many = f"{points:,} point{'' if points == 1 else 's'}"
+        typer.echo(f"  {metric} -> {target.metric} ({many}, step {first:,} to {last:,}{shift}{finite})")
     raw = run.raw
     if raw:
         shown = ", ".join(raw[:SHOWN]) + (f" and {len(raw) - SHOWN} more" if len(raw) > SHOWN else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -93,8 +94,11 @@ def _write(path: Path, made: ExpectedRows) -> None:
     try:
         new.write_bytes(made.to_bytes())
         new.replace(path)
+    except OSError as error:
+        fail(f"{path}: cannot be written ({error.strerror}).")
     finally:
-        new.unlink(missing_ok=True)
+        with suppress(OSError):  # where nothing can be written nothing was
+            new.unlink()
 
 
 class _Progress:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -67,7 +68,8 @@ def _write(text: str, out: Path | None) -> None:
     except OSError as error:
         fail(f"{out}: cannot be written ({error.strerror}).")
     finally:
-        new.unlink(missing_ok=True)
+        with suppress(OSError):  # where nothing can be written nothing was
+            new.unlink()
     typer.echo(f"The report is in {out} ({len(data):,} bytes)")
 
 

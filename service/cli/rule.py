@@ -82,6 +82,8 @@ def set_(
     said = {name: value for name, value in said.items() if value is not None}
     if not said:
         fail("Say what to set: --tolerance, --minimum-evidence, --disabled, --mute, … (see --help)")
+    if not reason.strip():
+        fail("Say why: --reason 'no global shuffle'. It is shown beside the limit and kept.")
     if said.get("muted") is not None:
         said["muted_until"] = given_time("--muted-until", muted_until)
     with judging_context(database_url) as context:

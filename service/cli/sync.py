@@ -53,7 +53,7 @@ def sync(
             report = send(service, spool, again=again, patience=patience, say=typer.echo)
     except (ValueError, OSError, ImportError) as error:
         fail(str(error))
-    typer.echo(f"{report.spools} spools in {folder}: {report}")
+    typer.echo(f"{report.spools} spool{'' if report.spools == 1 else 's'} in {folder}: {report}")
     if report.trouble:
         warn(f"Not everything was sent: {report.trouble}")
     if report.rejected:

@@ -9,13 +9,11 @@ from typing import Any
 from rich.console import Console
 
 NOT_TOLD = re.compile(r"^cannot tell(?: yet)?[:.,]?\s*", re.IGNORECASE)
-# Rules that lack the same thing say so in words of their own; one line tells what would answer them all.
+# Rules that lack one of these say so in words of their own; one line tells what would answer them all.
 LACKING = {
     "row fingerprints": re.compile(r"fingerprint|windows"),
     "held-out loss": re.compile(r"held-out"),
     "accuracies": re.compile(r"accurac"),
-    "what the run declares": re.compile(r"unknown:|not known:"),
-    "more steps": re.compile(r"blocks|\byet\b"),
 }
 
 

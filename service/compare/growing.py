@@ -65,4 +65,5 @@ def same_bits(old: NDArray[T], new: NDArray[T]) -> int:
 
 
 def _at_one_address(old: NDArray[T], new: NDArray[T]) -> bool:
-    return old.strides == new.strides and old.__array_interface__["data"][0] == new.__array_interface__["data"][0]
+    # Aligned numbers of 8 bytes overlap only where they are one; to read the addresses takes numpy seven times as long.
+    return old.strides == new.strides and np.may_share_memory(old[:1], new[:1])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import NormalDist
 
 import numpy as np
@@ -23,9 +24,10 @@ Ints = NDArray[np.int64]
 WINDOW = 25  # points under one local mean
 CLIP_SD = 3.0  # residuals are pulled in to this: two spikes that meet must not look like equal batches
 SCALE_POINTS = 256  # points that share one scale
-TILE = 2048  # points whose residuals are worked out together; MARGIN beside them on either side
-MARGIN = SCALE_POINTS
-TILES_AT_ONCE = 16  # what the processor keeps near
+TILE = SCALE_POINTS  # points whose residuals settle together
+MARGIN = 2 * SCALE_POINTS  # points on either side that a residual may rest on
+AT_ONCE = 64 * SCALE_POINTS  # what the processor keeps near
+PIECE = 2048  # settled points that are looked at together
 SAME = 0.9  # correlation of equal batches that the likelihood ratio assumes: below what was ever measured after warm-up
 WORST, BEST = -4.0, 1.3  # bounds of one pair's log likelihood ratio: one odd step decides nothing
 LONGEST_STRIDE = 100_000
@@ -93,8 +95,7 @@ def on_grid(steps: Ints, values: Floats) -> Grid | None:
 
 def settled_points(points: int) -> int:
     """How many leading residuals of a series of so many points no later point changes; a multiple of TILE."""
-    last_block = max(points // SCALE_POINTS - 1, 0) * SCALE_POINTS
-    return max((last_block - MARGIN) // TILE, 0) * TILE
+    return max(points // SCALE_POINTS - 2, 0) * SCALE_POINTS
 
 
 def residuals(values: Floats, breaks: Sequence[int] = (), start: int = 0) -> Floats:
@@ -103,96 +104,58 @@ def residuals(values: Floats, breaks: Sequence[int] = (), start: int = 0) -> Flo
 
     The mean is taken of values pulled in to 3 sd, and a second time of what is left, so that neither slope nor
     curvature of the curve remains; no mean reaches over one of the indices `breaks`, where the level may jump (a
-    restart). Scaled by the spread of 256 neighbours and pulled in to 3 sd. Worked out tile by tile, each from its own
-    points and 256 on either side, so that a longer series has the same residuals to the last bit."""
+    restart). Scaled by the spread of 256 neighbours and pulled in to 3 sd. A residual rests on the points around it
+    alone, to the last bit, so that a longer series has the same ones."""
     n = len(values)
-    settled = settled_points(n)
     out = np.empty(n - start)
     cuts = np.unique(np.asarray([b for b in breaks if 0 < b < n], dtype=np.int64))
-    if start == 0 and settled:
-        out[:TILE] = _standardised(values[: TILE + MARGIN], cuts)[:TILE]
-    first = max(start, TILE)
-    if settled > first:
-        rows = sliding_window_view(values[first - MARGIN : settled + MARGIN], TILE + 2 * MARGIN)[::TILE]
-        inside = out[first - start : settled - start].reshape(-1, TILE)
-        for at in range(0, len(rows), TILES_AT_ONCE):
-            some = slice(at, at + TILES_AT_ONCE)
-            inside[some] = _standardised_tiles(rows[some], cuts, first + at * TILE)
-    begin = max(settled - MARGIN, 0)
-    out[settled - start :] = _standardised(values[begin:], cuts - begin)[settled - begin :]
-    return out
-
-
-def _standardised_tiles(rows: Floats, cuts: Ints, first: int) -> Floats:
-    """Residuals (k, TILE) of the tiles from point `first` on; rows (k, TILE + 2 x 256) hold their points."""
-    starts: Ints = np.asarray(first - MARGIN + TILE * np.arange(len(rows)), dtype=np.int64)
-    odd: NDArray[np.bool_] = np.asarray(~np.isfinite(rows).all(axis=1), dtype=np.bool_)
-    for cut in cuts:
-        odd |= (starts < cut) & (cut < starts + rows.shape[1])
-    middle = slice(MARGIN, MARGIN + TILE)
-    if not odd.any():
-        return _standardised_whole(rows)[:, middle]
-    out = np.empty((len(rows), TILE))
-    if not odd.all():
-        out[~odd] = _standardised_whole(rows[~odd])[:, middle]
-    for i in np.flatnonzero(odd):
-        out[i] = _standardised(rows[i], cuts - starts[i])[middle]
-    return out
-
-
-def _standardised_whole(rows: Floats) -> Floats:
-    """As `_standardised` for several rows (k, m) without gaps and breaks, m a multiple of 256."""
-    blocks = (len(rows), -1, SCALE_POINTS)
-    middle = (SCALE_POINTS - 1) // 2
-
-    def spread(rest: Floats) -> Floats:
-        return np.partition(np.abs(rest).reshape(blocks), middle, axis=2)[:, :, middle, None] * MAD_TO_SD
-
-    rest = rows - _means(rows)
-    reach = CLIP_SD * spread(rest)
-    for _ in range(2):
-        pulled = np.clip(rest.reshape(blocks), -reach, reach).reshape(rest.shape)
-        rest -= _means(pulled)
-    scale = spread(rest)
-    standard = rest.reshape(blocks) / np.where(scale > 0.0, scale, np.inf)
-    return np.clip(standard, -CLIP_SD, CLIP_SD, out=standard).reshape(rest.shape)
-
-
-def _means(rows: Floats) -> Floats:
-    """Means over the 25 points around each, fewer at the ends of a row."""
-    half, width = WINDOW // 2, rows.shape[1]
-    total = np.cumsum(rows, axis=1)
-    out = np.empty_like(total)
-    out[:, half + 1 : width - half] = (total[:, WINDOW:] - total[:, :-WINDOW]) / WINDOW
-    low: Ints = np.arange(half + 1)
-    out[:, : half + 1] = total[:, half:WINDOW] / (low + half + 1.0)
-    out[:, width - half :] = (total[:, -1:] - total[:, width - WINDOW : width - half - 1]) / (WINDOW - 1.0 - low[:-1])
+    settled = settled_points(n)
+    at = start
+    while at < n:
+        # What is left at the end goes with the last block: only the last piece may end there.
+        end = at + AT_ONCE if at + AT_ONCE <= settled else n
+        begin, until = max(at - MARGIN, 0), min(end + MARGIN, n)
+        out[at - start : end - start] = _standardised(values[begin:until], cuts - begin)[at - begin : end - begin]
+        at = end
     return out
 
 
 def _standardised(values: Floats, cuts: Ints) -> Floats:
     """The residuals (n,) of one stretch by itself."""
     n = len(values)
-    if n == 0:
-        return np.zeros(0)
-    window = _Window(n, cuts.tolist())
     there = np.isfinite(values)
     whole = bool(there.all())
-    count = np.maximum(window.sums(there.astype(np.float64)), 1.0)
+    edges = [0, *cuts[(cuts > 0) & (cuts < n)].tolist(), n]
+    count = np.maximum(_around(there.astype(np.float64), edges), 1.0)
     x = values if whole else np.where(there, values, 0.0)
 
     def only(rest: Floats) -> Floats:
         return rest if whole else np.where(there, rest, 0.0)
 
-    base = window.sums(x) / count
-    rest = only(x - base)
+    rest = only(x - _around(x, edges) / count)
     reach = CLIP_SD * _spread(rest, there)
-    base += window.sums(np.clip(rest, -reach, reach)) / count
-    rest = only(x - base)
-    rest = only(rest - window.sums(np.clip(rest, -reach, reach)) / count)
+    for _ in range(2):
+        rest = only(rest - _around(np.clip(rest, -reach, reach), edges) / count)
     scale = _spread(rest, there)
     standard = np.clip(rest / np.where(scale > 0.0, scale, np.inf), -CLIP_SD, CLIP_SD)
     return standard if whole else np.where(there, standard, np.nan)
+
+
+def _around(values: Floats, edges: Sequence[int]) -> Floats:
+    """Sums (n,) of the 25 points around each of `values` (n,), none reaching over an edge. Each is of its own points
+    alone, added in one order: no running sum, whose last bits would tell where it began."""
+    half = WINDOW // 2
+    out = np.empty(len(values))
+    for begin, end in pairwise(edges):
+        near = np.zeros(end - begin + 2 * half)
+        near[half : half + end - begin] = values[begin:end]
+        two = near[:-1] + near[1:]
+        four = two[:-2] + two[2:]
+        eight = four[:-4] + four[4:]
+        total = eight[:-16] + eight[8:-8]
+        total += eight[16:]
+        np.add(total[: end - begin], near[2 * half :], out=out[begin:end])
+    return out
 
 
 def correlations(window: Floats, history: Floats) -> Floats:
@@ -259,33 +222,6 @@ def correlation(mine: Floats, other: Floats) -> tuple[float, int]:
     a, b = mine[both], other[both]
     power = float(a @ a) * float(b @ b)
     return (float(a @ b) / float(np.sqrt(power)) if power > 0.0 else 0.0), len(a)
-
-
-class _Window:
-    """Sums over the 25 points around each of n points, none reaching over an edge."""
-
-    def __init__(self, n: int, breaks: Sequence[int]) -> None:
-        half = WINDOW // 2
-        if not breaks and n > WINDOW:  # the usual case
-            self._near = np.append(np.arange(half), np.arange(n - half, n))
-            self._low, self._high = np.maximum(self._near - half, 0), np.minimum(self._near + half + 1, n)
-            return
-        edges = np.unique(np.clip(np.array([0, *breaks, n], dtype=np.int64), 0, n))
-        near = np.unique(np.clip(edges[:, None] + np.arange(-half, half), 0, n - 1))
-        piece = np.searchsorted(edges, near, side="right")
-        self._near = near
-        self._low = np.maximum(near - half, edges[piece - 1])
-        self._high = np.minimum(near + half + 1, edges[piece])
-
-    def sums(self, values: Floats) -> Floats:
-        """(n,) sums of `values` (n,)."""
-        total = np.concatenate(([0.0], np.cumsum(values)))
-        half = WINDOW // 2
-        out = np.zeros(len(values))
-        if len(values) >= WINDOW:
-            out[half : len(values) - half] = total[WINDOW:] - total[:-WINDOW]
-        out[self._near] = total[self._high] - total[self._low]
-        return out
 
 
 def _spread(rest: Floats, there: NDArray[np.bool_]) -> Floats:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from service.compare.signature import TILE, Match, best_match, correlation, residuals
+from service.compare.signature import PIECE, Match, best_match, correlation, residuals
 from service.compare.words import WORD
 
 from .cache import LevelCache
@@ -169,7 +169,7 @@ def _anywhere(found: Signal, known: Sequence[Replay], cache: LevelCache) -> list
 def _backwards(found: Signal, lag: int, end: int) -> Iterator[Floats]:
     """Evidence against points having been read `lag` points earlier, from point `end` - 1 back to `lag`, in pieces."""
     while end > lag:
-        begin = max(end - TILE, lag)
+        begin = max(end - PIECE, lag)
         yield -lagged_evidence(found, lag, begin, end)[::-1]
         end = begin
 

@@ -39,6 +39,7 @@ class Paired:
     chart: Chart
     memory: Memory
     _edges: list[Sums]
+    _parts: dict[tuple[int, int], Sums] = field(default_factory=dict[tuple[int, int], Sums])
 
     def other(self, begin: int, end: int) -> Floats:
         """The reference's residuals beside points `begin` up to `end`."""
@@ -61,10 +62,17 @@ class Paired:
     def _sums(self, begin: int, end: int) -> Sums:
         first, last = -(-begin // TILE), min(end, len(self.settled)) // TILE
         if first >= last:
-            return _sums(self.run.part(begin, end), self.other(begin, end))
-        total = _sums(self.run.part(begin, first * TILE), self.other(begin, first * TILE))
-        total = _plus(total, _plus(self._edges[last], self._edges[first], -1))
-        return _plus(total, _sums(self.run.part(last * TILE, end), self.other(last * TILE, end)))
+            return self._part(begin, end)
+        total = _plus(self._part(begin, first * TILE), _plus(self._edges[last], self._edges[first], -1))
+        return _plus(total, self._part(last * TILE, end))
+
+    def _part(self, begin: int, end: int) -> Sums:
+        """Sums point by point; the newest points are asked for by several rules."""
+        if end <= begin:
+            return 0.0, 0.0, 0.0, 0
+        if (begin, end) not in self._parts:
+            self._parts[begin, end] = _sums(self.run.part(begin, end), self.other(begin, end))
+        return self._parts[begin, end]
 
 
 @dataclass(slots=True)

@@ -17,10 +17,10 @@ def beyond_reference(view: RunView, metric: str, cache: LevelCache) -> str | Non
     if run is None or reference is None or len(run) == 0 or len(reference) == 0:
         return None
     points = cache.get(metric, reference).points
-    if len(points) < 2:
+    if len(points) == 0:
         return None
     end = float(points[-1])
-    margin = max(MARGIN * (end - float(points[0])), end - float(points[-2]))
+    margin = max(MARGIN * (end - float(points[0])), end - float(points[-2])) if len(points) > 1 else MARGIN * end
     if not float(run.tokens[-1]) - end > margin:
         return None
     at = max(int(np.searchsorted(run.tokens, end, side="right")) - 1, 0)

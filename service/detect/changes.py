@@ -26,12 +26,14 @@ class Change:
     text: str
 
 
-def between(view: RunView, first: int, last: int) -> list[Change]:
-    """All that changed from `first` to `last`, by step. The first start of the run is no change."""
+def between(view: RunView, first: int, last: int, *, evaluated: bool = False) -> list[Change]:
+    """All that changed from `first` to `last` and may show at `last`, by step. The first start of the run is no change.
+
+    A start after step `last` made no update up to it; an evaluation at that step (`evaluated`) may be its work."""
     found: list[Change] = []
     segments = sorted(view.segments, key=lambda s: (s.start_step, s.started_at))
     for before, start in pairwise(segments):
-        if first - 1 <= start.start_step <= last:
+        if first - 1 <= start.start_step < last + evaluated:
             found += _of_start(before, start)
     for segment in segments:
         found += _ramps(segment, first, last)
@@ -89,12 +91,13 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
-def beside_onset(view: RunView, judgement: Judgement) -> Judgement:
+def beside_onset(view: RunView, judgement: Judgement, *, evaluated: bool = False) -> Judgement:
     """The judgement with all that changed within its onset as evidence. One thing that changed there is a likely cause
-    of what began there; several cannot be told apart, and are all named as possible."""
+    of what began there; several cannot be told apart, and are all named as possible. `evaluated`: what began shows in
+    evaluations (`between`)."""
     if judgement.state != "yes" or judgement.since_step is None:
         return judgement
-    found = between(view, *judgement.since_step)
+    found = between(view, *judgement.since_step, evaluated=evaluated)
     if not found:
         return judgement
     low, high = judgement.since_step

@@ -131,7 +131,7 @@ def _weighed_rate(said: Judgement, of: str, gap: float, tolerance: float) -> Cau
 
 
 def _loss(findings: Findings, held: Held, *, explained: bool) -> Cause:
-    at_restart, declared = findings.said(definition_changed.judge), definition.judge(findings)
+    at_restart, declared = findings.said(definition_changed.judge), findings.said(definition.judge)
     if declared.state == "yes":
         return Cause(LOSS, "shown", declared.summary)
     if at_restart.state == "yes":

@@ -96,6 +96,7 @@ METRICS: Mapping[str, Sequence[str]] = {
 }
 
 DIVERGED_RULES = frozenset({non_finite.RULE, heldout_regression.RULE, downstream.RULE})
+EVALUATED_RULES = frozenset({evaluation_changed.RULE, heldout_regression.RULE, downstream.RULE})  # onset: evaluations
 IDENTITY_RULES = frozenset({data_order.RULE, definition.RULE, recipe.RULE})
 
 
@@ -196,7 +197,8 @@ def _concerned(view: RunView) -> list[Deviation]:
 def _ask(rule: Rule, findings: Findings) -> Judgement:
     view = findings.view
     said = turned_off(rule.name, view, findings.at_step) or asked(rule.name, rule.judge, findings)
-    return with_minimum(beside_onset(view, said), view.settings.get(rule.name))
+    said = beside_onset(view, said, evaluated=rule.name in EVALUATED_RULES)
+    return with_minimum(said, view.settings.get(rule.name))
 
 
 def verdict(judgements: Sequence[Judgement], reference: str = "", version: str = "") -> Verdict:

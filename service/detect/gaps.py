@@ -138,6 +138,13 @@ def unit_of(view: RunView, metric: str, cache: LevelCache) -> str | None:
     return f"in {unit}" if unit and unit.startswith("bits") else f"a {unit}" if unit else None
 
 
+def heldout_unit(view: RunView, cache: LevelCache) -> str | None:
+    """That the shared held-out loss is not in nats per token, in words; None where it seems to be."""
+    metric = shared_heldout(view)
+    unit = None if metric is None else unit_of(view, metric, cache)
+    return None if unit is None else f"{metric} seems to be {unit}; that of the reference is in nats per token"
+
+
 def unexplained(view: RunView, metric: str, placed: Aligned) -> Floats:
     """The gap (n,) of a metric that is evaluated now and then, less what declared deviations explain of it."""
     allowed = allowance(view.deviations, metric, placed.steps, placed.steps, placed.tokens)

@@ -10,7 +10,17 @@ import numpy as np
 from service.compare.gap import Change, change
 from service.compare.noise import ANCHOR_EVALUATION_NOISE, EVALUATION_NOISE_PER_STEP_NOISE, step_noise
 
-from .gaps import SD_PER_TOLERANCE, LevelCache, TrainGap, aligned, heldout_metrics, shared_heldout, unexplained, unit_of
+from .gaps import (
+    SD_PER_TOLERANCE,
+    LevelCache,
+    TrainGap,
+    aligned,
+    heldout_metrics,
+    heldout_unit,
+    shared_heldout,
+    unexplained,
+    unit_of,
+)
 from .inputs import Floats, Ints, RunView
 from .judgement import Evidence
 
@@ -72,7 +82,8 @@ def find(view: RunView, train: TrainGap | None, train_metric: str, cache: LevelC
     blocks = train.blocks
     start = int(blocks.first_step[episode.first])
     if placed is None:
-        return HeldoutFinding("cannot tell", "no held-out evaluation inside the reference's range", metric)
+        why = heldout_unit(view, cache) or "no held-out evaluation inside the reference's range"
+        return HeldoutFinding("cannot tell", why, metric)
     finite = np.isfinite(placed.gap)
     steps, gap = placed.steps[finite], unexplained(view, metric, placed)[finite]
     noise = evaluation_noise(view, metric, train.tolerance.noise_sd, gap, cache)

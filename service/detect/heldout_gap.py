@@ -12,7 +12,7 @@ from service.compare.noise import sibling_tolerance
 
 from . import heldout
 from .bank import heldout_by_bank
-from .gaps import SD_PER_TOLERANCE, LevelCache, TrainGap, aligned, shared_heldout, unexplained, unit_of
+from .gaps import SD_PER_TOLERANCE, LevelCache, TrainGap, aligned, shared_heldout, unexplained
 from .inputs import Floats, Ints, RunView, Tolerance
 
 ASSUMED = 0.005  # nats, at 7B scale; elsewhere it keeps AI2's proportion to the train tolerance
@@ -69,13 +69,6 @@ def _measured(view: RunView, metric: str, train: TrainGap | None, cache: LevelCa
     wander = tolerance.value / SD_PER_TOLERANCE * early
     sd = np.maximum(noise, wander) if tolerance.runs else np.hypot(noise, wander)
     return HeldoutGap(metric, placed.steps[finite], tokens, gap, noise, sd, tolerance)
-
-
-def heldout_unit(view: RunView, cache: LevelCache) -> str | None:
-    """That the shared held-out loss is not in nats per token, in words; None where it seems to be."""
-    metric = shared_heldout(view)
-    unit = None if metric is None else unit_of(view, metric, cache)
-    return None if unit is None else f"{metric} seems to be {unit}; that of the reference is in nats per token"
 
 
 def heldout_tolerance(view: RunView, metric: str, train: TrainGap | None, cache: LevelCache) -> Tolerance:

@@ -24,7 +24,13 @@ def with_normality(judgements: Sequence[Judgement], findings: Findings) -> list[
     """The judgements of the curve, each with the percentile of its gap among healthy pairs where there is one."""
     differs = _differs(judgements)
     scale = _scale(findings)
-    train, held = train_normality(findings, differs, scale), heldout_normality(findings, differs, scale)
+    cache, parts = findings.cache, (differs, scale, findings.view.reference)
+    train = cache.unchanged(
+        TRAIN_PERCENTILE, (findings.train, *parts), lambda: train_normality(findings, differs, scale)
+    )
+    held = cache.unchanged(
+        HELDOUT_PERCENTILE, (findings.heldout_gap, *parts), lambda: heldout_normality(findings, differs, scale)
+    )
     made: list[Judgement] = []
     for judgement in judgements:
         extra = [

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from service.compare.signature import TILE, Match, best_match, residuals
+from service.compare.signature import PIECE, Match, best_match, residuals
 
 from .beside import Paired, Whole
 from .cache import LevelCache
@@ -162,9 +162,9 @@ def _known(paired: Paired) -> tuple[int, int]:
         both = np.flatnonzero(np.isfinite(paired.run.part(begin, end)) & np.isfinite(paired.other(begin, end)))
         return begin + int(both[which]) if len(both) else None
 
-    starts = range(0, n, TILE)
-    first = next(at for begin in starts if (at := place(begin, min(begin + TILE, n), 0)) is not None)
-    last = next(at for begin in reversed(starts) if (at := place(begin, min(begin + TILE, n), -1)) is not None)
+    starts = range(0, n, PIECE)
+    first = next(at for begin in starts if (at := place(begin, min(begin + PIECE, n), 0)) is not None)
+    last = next(at for begin in reversed(starts) if (at := place(begin, min(begin + PIECE, n), -1)) is not None)
     return first, last
 
 

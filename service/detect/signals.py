@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from service.compare.growing import Growing, same_bits
-from service.compare.signature import TILE, Grid, on_grid, residuals, same_batch_evidence, settled_points
+from service.compare.signature import PIECE, Grid, on_grid, residuals, same_batch_evidence, settled_points
 
 from .inputs import Floats, Ints, Series
 from .memory import Memory
@@ -232,7 +232,7 @@ class LagChart:
         self._settled = found.settled
         chart, n = self._chart, len(found)
         while fed < n and not chart.episodes:
-            end = min(fed + TILE, len(found.settled)) if fed < len(found.settled) else n
+            end = min(fed + PIECE, len(found.settled)) if fed < len(found.settled) else n
             chart = chart if end <= len(found.settled) else chart.copy()
             chart.advance(-lagged_evidence(found, self.lag, fed, end))
             fed = end

@@ -10,9 +10,10 @@ from service.compare.align import Level
 from service.compare.noise import default_window
 from service.compare.visible import BlockErrors, Chart, Visible, block_errors, smallest_gaps
 
+from .bank import SCALE_POINTS
 from .cache import LevelCache
 from .gaps import ALARM, EARLY_SHARE, MOST, OFFSET_SHARE, SD_PER_TOLERANCE, TrainGap, healthy_sd, sd_of_move
-from .inputs import Floats, RunView, Tolerance
+from .inputs import Floats, RunView, Series, Tolerance
 from .offset import settled_offsets
 
 WINDOWS = 50
@@ -36,8 +37,15 @@ def visible_here(view: RunView, train: TrainGap | None, metric: str, cache: Leve
     """What shows where the run is now. Worked out once per reference and tolerance."""
     if train is None or len(train.blocks) == 0:
         return None
-    base, run = cache.get(metric, view.reference[metric]), view.metrics[metric]
-    per_step = float(np.median(np.diff(run.tokens[:1000]) / np.diff(run.steps[:1000]))) if len(run) > 1 else 0.0
+    base, first = cache.get(metric, view.reference[metric]), view.metrics[metric].first(SCALE_POINTS)
+    return cache.unchanged(
+        ("visible", metric, bool(view.deviations)), (train, base, first),
+        lambda: _here(train, metric, base, first, cache),
+    )  # fmt: skip
+
+
+def _here(train: TrainGap, metric: str, base: Level, first: Series, cache: LevelCache) -> VisibleHere | None:
+    per_step = float(np.median(np.diff(first.tokens) / np.diff(first.steps))) if len(first) > 1 else 0.0
     if not per_step > 0.0:
         return None
     found = cache.once((metric, base, train.tolerance, per_step), lambda: visible_gaps(base, train.tolerance, per_step))

@@ -32,7 +32,7 @@ class _Known:
     """What listeners of this process have been told."""
 
     data: dict[int, int] = field(default_factory=dict[int, int])
-    verdicts: dict[int, float] = field(default_factory=dict[int, float])
+    verdicts: dict[int, tuple[float, str]] = field(default_factory=dict[int, tuple[float, str]])
     event: int = 0
     pending: dict[int, int] = field(default_factory=dict[int, int])
     settings: set[int] = field(default_factory=set[int])
@@ -133,7 +133,7 @@ def _begin(repository: EventRepository, since: float) -> _Known:
     newest = repository.newest_setting()
     return _Known(
         {run_id: version for run_id, (version, _) in repository.data_since(since).items()},
-        {run_id: at for run_id, (at, _) in repository.verdicts_since(since).items()},
+        repository.verdicts_since(since),
         repository.newest_alert_event(),
         repository.pending(),
         {key for key, _, _ in repository.settings_after(newest - OVERLAP)},
@@ -146,9 +146,9 @@ def _runs(repository: EventRepository, known: _Known, own: _Own, since: float) -
     """New data, then new verdicts."""
     data, verdicts = repository.data_since(since), repository.verdicts_since(since)
     newer = {run: found for run, found in data.items() if found[0] != known.data.get(run)}
-    judged = {run: found for run, found in verdicts.items() if found[0] != known.verdicts.get(run)}
+    before, known.verdicts = known.verdicts, verdicts
+    judged = {run: found for run, found in verdicts.items() if found != before.get(run)}
     known.data = {run: version for run, (version, _) in data.items()}
-    before, known.verdicts = known.verdicts, {run: at for run, (at, _) in verdicts.items()}
     subjects = repository.subjects(newer.keys() | judged.keys())
     notices: Notices = []
     for run_id, (version, step) in newer.items():
@@ -158,8 +158,8 @@ def _runs(repository: EventRepository, known: _Known, own: _Own, since: float) -
     for run_id, (at, state) in judged.items():
         subject = subjects[run_id]
         if at > own.verdicts.get(str(subject.uuid), -1.0):
-            # Whether it is another verdict cannot be known here; a reader looks.
-            notices.append(("verdict", {**_named(subject), "state": state, "changed": run_id not in before, "at": at}))
+            changed = run_id not in before or before[run_id][1] != state
+            notices.append(("verdict", {**_named(subject), "state": state, "changed": changed, "at": at}))
     return notices
 
 

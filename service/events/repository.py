@@ -97,9 +97,10 @@ class EventRepository:
         return [AlertEvent(*row) for row in self.session.execute(found)]
 
     def pending(self) -> dict[int, int]:
-        """Messages on their way, the oldest first: key -> attempts."""
+        """Messages on their way, the next to be tried first: key -> attempts. In the order of an index: all that were
+        ever sent stand in the same table."""
         found = select(Delivery.id, Delivery.attempts).where(Delivery.state == "pending")
-        rows = self.session.execute(found.order_by(Delivery.id).limit(AT_MOST))
+        rows = self.session.execute(found.order_by(Delivery.next_attempt_at).limit(AT_MOST))
         return {row.id: row.attempts for row in rows}
 
     def sendings(self, keys: Collection[int]) -> list[Sending]:

@@ -7,10 +7,13 @@ from typing import Any, cast
 
 from service.detect.judgement import Judgement
 
+_AS_THEY_ARE = frozenset((type(None), bool, int, str))
+
 
 def to_body(judgement: Judgement) -> dict[str, Any]:
     """A judgement in JSON types; non-finite numbers become "NaN", "Infinity" and "-Infinity", as on the wire."""
-    return {name: plain(value) for name, value in judgement.to_json().items()}
+    body = judgement.to_json()
+    return {name: value if type(value) in _AS_THEY_ARE else plain(value) for name, value in body.items()}
 
 
 def plain(value: Any) -> Any:
@@ -19,12 +22,14 @@ def plain(value: Any) -> Any:
     Raises:
         TypeError: anything that has no JSON form.
     """
-    if value is None or isinstance(value, bool | str | int):
-        return value
-    if type(value) is float and math.isfinite(value):  # the usual number
+    kind = cast("type[Any]", type(value))
+    if kind in _AS_THEY_ARE or (kind is float and math.isfinite(value)):  # nearly all
         return value
     if isinstance(value, dict):
-        return {str(name): plain(item) for name, item in cast("dict[Any, Any]", value).items()}
+        items = cast("dict[Any, Any]", value).items()
+        return {str(name): item if type(item) in _AS_THEY_ARE else plain(item) for name, item in items}
+    if isinstance(value, str | int):
+        return value
     if isinstance(value, list | tuple):
         return [plain(item) for item in cast("list[Any]", value)]
     item = getattr(value, "item", None)

@@ -9,6 +9,7 @@ import os
 import shutil
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import import_module
@@ -159,7 +160,8 @@ def write_archive(folder: Path, target: Path) -> Path:
                 archive.writestr(entry, files[name])
         new.replace(target)
     finally:
-        new.unlink(missing_ok=True)
+        with suppress(OSError):  # where nothing can be written nothing was
+            new.unlink()
     return target
 
 

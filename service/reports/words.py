@@ -1,4 +1,4 @@
-"""Numbers, times and names as a report shows them. A true minus sign, thin spaces between thousands."""
+"""Numbers, times and names as a report shows them. A true minus sign, commas between thousands."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def number(value: Real, digits: int = 4, *, sign: bool = False) -> str:
             text = f"{mantissa if sign else mantissa.removeprefix('+')}e{int(exponent)}"
             return text.replace("-", MINUS)
     text = f"{value:+,.{digits}f}" if sign and value else f"{value:,.{digits}f}"
-    return text.replace(",", THIN).replace("-", MINUS)
+    return text.replace("-", MINUS)
 
 
 def whole(value: float | None) -> str:
-    """A count or a step: 1 413 814, with thin spaces."""
-    return NOTHING if value is None else f"{round(value):,}".replace(",", THIN).replace("-", MINUS)
+    """A count or a step: 1,413,814, with commas."""
+    return NOTHING if value is None else f"{round(value):,}".replace("-", MINUS)
 
 
 def tokens(value: float | None) -> str:
@@ -96,7 +96,7 @@ def _judged(value: Real, unit: str, *, sign: bool = True) -> str:
     """Losses and accuracies to four decimals with their sign; anything else in four digits."""
     if not isinstance(value, int | float) or unit in DIGITS:
         return number(value, sign=sign)
-    return f"{value:,.4g}".replace(",", THIN).replace("-", MINUS)
+    return f"{value:,.4g}".replace("-", MINUS)
 
 
 def deviation(cell: Cell, row: Row) -> str:
@@ -127,8 +127,8 @@ def short(value: Any) -> str:
 
 
 def pairs(table: dict[str, Any]) -> str:
-    """A small table in one line."""
-    return ", ".join(f"{name} {short(value)}" for name, value in table.items()) or NOTHING
+    """A small table in one line, without what is not known."""
+    return ", ".join(f"{name} {short(value)}" for name, value in table.items() if value is not None) or NOTHING
 
 
 def setting(body: dict[str, Any] | None) -> str:

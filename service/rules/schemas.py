@@ -52,7 +52,7 @@ class NewSetting(BaseModel):
             return "body", f"{rule} is a limit of {LIMITS[rule]} and has a tolerance alone; set the rest there"
         if self.tolerance is not None:
             if unit is None:
-                having = ", ".join(f"{name} ({u})" for name, u in UNITS.items())
+                having = ", ".join(f"{name} ({unit_of(name)})" for name in (*UNITS, *LIMITS))
                 return "tolerance", f"{rule} has no tolerance of its own; these have: {having}"
             if self.unit is not None and self.unit != unit:
                 return "unit", f"the tolerance of {rule} is in {unit}, not in {self.unit}"

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 
@@ -39,7 +39,7 @@ INTERVAL = 0.5
 FIRST_COUNT = 20
 TOGETHER = 0.1  # seconds of judging that are written in one transaction: then comes a look at what is new
 HURRIED = 0.2  # seconds that what is urgent may take from those that have waited longer, before these have a turn
-TURNS = 3  # turns of these, after which runs that must be read from their start have one
+TURNS = 3  # turns of these, after which runs that must be read from their start, or have nothing new, have one
 AT_ONCE = 64  # runs for which what is new is read by one set of queries
 REMEMBERED = 2_000  # runs of which it is known what was written last
 REST = 3.0  # a run rests this many times as long as judging it took
@@ -100,7 +100,8 @@ class Judge:
         self._watch_at = 0.0
         self._urgency = Urgency(self._kept.read_before)
         self._hurried = 0.0  # seconds that urgent runs were judged in a row
-        self._turns = 0  # of runs that are kept, since one was read from its start
+        self._turns = 0  # of runs that are kept, since one of the others
+        self._others = 0  # turns of those
         self._stored: OrderedDict[int, Stored] = OrderedDict()  # by run, what was written last by this process
 
     def judge_due(self) -> float:
@@ -127,7 +128,8 @@ class Judge:
             self._outdated |= set(settings.unmuted(self._clock()))
             idle = self._idle(repository)
             urgent = self._urgency.look(session)
-        self._urgency.keep(set(due))
+        fresh = set(due)
+        self._urgency.keep(fresh)
         now, ready, waiting = time.monotonic(), list[int](), [float("inf")]
         for run_id in dict.fromkeys([*due, *self._outdated, *idle]):
             pace = self._paces.setdefault(run_id, _Pace())
@@ -136,7 +138,7 @@ class Judge:
                 ready.append(run_id)
             else:
                 waiting.append(left)
-        line, hurried = self._line(ready, urgent)
+        line, hurried = self._line(ready, fresh, urgent)
         tried = self._judge_ready(line)
         self._hurried = self._hurried + time.monotonic() - now if hurried else 0.0
         if tried < len(ready):
@@ -145,18 +147,23 @@ class Judge:
         waiting += [at - clock for clock in [self._clock()] for at in self._looks.values() if at > clock]
         return max(min(waiting), 1e-3)
 
-    def _line(self, ready: Sequence[int], urgent: Mapping[int, float]) -> tuple[Sequence[int], bool]:
+    def _line(
+        self, ready: Sequence[int], fresh: Collection[int], urgent: Mapping[int, float]
+    ) -> tuple[Sequence[int], bool]:
         """Who is judged in this turn, and whether that is for urgency. The most urgent are first, and those on which an
         alert rests by itself alone, so that nothing else is read before them; after a while come those that have waited
-        longest (`ready` is in this order), and after some turns of theirs one that must be read from its start."""
-        known = [run_id for run_id in ready if self._kept.knows(run_id)]
+        longest (`ready` is in this order), and after some turns of theirs, by turns, those that must be read from their
+        start and those that are not `fresh`: of these nothing new has come, but their silence, or what people have
+        said of them, is to be judged however much comes of others."""
+        known = [run_id for run_id in ready if run_id in fresh and self._kept.knows(run_id)]
         hurried = sorted((run_id for run_id in known if run_id in urgent), key=lambda run_id: -urgent[run_id])
         if hurried and self._hurried < HURRIED:
             return [run_id for run_id in hurried if urgent[run_id] == math.inf] or hurried, True
-        unread = [run_id for run_id in ready if not self._kept.knows(run_id)]
-        if unread and (not known or self._turns >= TURNS):
-            self._turns = 0
-            return unread, False
+        unread = [run_id for run_id in ready if run_id in fresh and not self._kept.knows(run_id)]
+        others = [line for line in (unread, [run_id for run_id in ready if run_id not in fresh]) if line]
+        if others and (not known or self._turns >= TURNS):
+            self._turns, self._others = 0, self._others + 1
+            return others[self._others % len(others)], False
         self._turns += 1
         return known, False
 

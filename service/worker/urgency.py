@@ -12,6 +12,7 @@ from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from service.database.models import Event, Fingerprint, Journal, Segment
+from service.fingerprints.hashes import unpack
 from service.series.journal import Payload
 
 GRID = 50  # steps: blocks end where a multiple of it does, or of its half
@@ -73,8 +74,9 @@ class Urgency:
                 self._urgent[run] = self._urgent.get(run, 0.0) + weight
 
     def _is_known(self, run_id: int, kind: str, data: bytes) -> bool:
-        hashes = np.frombuffer(data, np.uint64)
-        return len(hashes) > 0 and (kind == "heldout_hits" or (kind == "rows" and self._read_before(run_id, hashes)))
+        if kind == "heldout_hits":
+            return len(data) > 0
+        return kind == "rows" and self._read_before(run_id, unpack(kind, data))
 
     def _weight(self, run_id: int, data: bytes) -> float:
         payload = _decoder.decode(data)

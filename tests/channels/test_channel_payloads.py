@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from service.channels import discord
-from service.channels.apprise import written as apprise_text
 from service.channels.discord import Discord
 from service.channels.google_chat import GoogleChat
 from service.channels.grouping import bundle
@@ -26,7 +25,6 @@ from service.channels.kind import HttpKind, Outgoing, Post
 from service.channels.kinds import KINDS
 from service.channels.mattermost import Mattermost
 from service.channels.names import KindName
-from service.channels.safety import UnsafeAddressError
 from service.channels.slack import HEADER, SECTION, Slack
 from service.channels.teams import Teams
 from service.channels.webhook import MAX_BODY
@@ -363,35 +361,6 @@ class TestMattermost:
     @given(st.text(max_size=400), st.text(max_size=20_000))
     def test_stays_below_a_posts_length(self, name: str, text: str) -> None:
         assert len(json.dumps(Mattermost().payload(message("firing", name, text)), ensure_ascii=False)) < 16_383
-
-
-class TestApprise:
-    @settings(max_examples=60, deadline=None)
-    @given(st.text(max_size=400), st.text(max_size=5000), st.sampled_from([0, 30, 250]), st.integers(120, 32_768))
-    def test_title_and_text_stay_inside_the_services_limits(
-        self, name: str, text: str, title_limit: int, body_limit: int
-    ) -> None:
-        title, body = apprise_text(message("firing", name, text), title_limit, body_limit)
-        assert len(title) <= title_limit
-        assert 0 < len(body) <= body_limit
-
-    @pytest.mark.parametrize(
-        ("url", "why"),
-        [
-            ("dbus://", "this machine only"),
-            ("syslog://", "this machine only"),
-            ("slack://TokenA/TokenB/TokenC/?template=/etc/passwd", "reads a file"),
-            ("nonsense://x", "no address that Apprise knows"),
-            ("json://127.0.0.1/x", "not a public address"),
-            ("mailto://user:pass@example.com?smtp=10.0.0.1", "not a public address"),
-        ],
-    )
-    def test_unsafe_addresses_are_refused(self, url: str, why: str) -> None:
-        with pytest.raises(UnsafeAddressError, match=why):
-            KINDS["apprise"].check(url, allow_private=False)
-
-    def test_passwords_are_not_shown(self) -> None:
-        assert "hush" not in KINDS["apprise"].shown("mailto://user:hush@example.com")
 
 
 def size(payload: dict[str, Any]) -> int:

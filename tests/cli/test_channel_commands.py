@@ -53,5 +53,10 @@ def test_what_was_given_up_is_shown_and_sent_again(url: str) -> None:
 def test_what_there_is_not(url: str) -> None:
     assert "no channel nope" in said(url, "replay", "nope", code=2)
     assert "no delivery" in said(url, "replay", "team", "00000000-0000-0000-0000-000000000000", code=2)
+    said(url, "add", "other", "webhook", "https://example.com/other")
+    engine = open_engine(url)
+    first = str(DeliveryWorld(engine).deliveries()[0].uuid)
+    engine.dispose()
+    assert f"The message {first} is to team, not to other." in said(url, "replay", "other", first, code=2)
     said(url, "switch", "team", "--off")
     assert "is off" in said(url, "replay", "team", code=2)

@@ -126,6 +126,7 @@ def test_markdown_is_for_an_issue_and_json_for_machines(where: list[str], tmp_pa
         (["check", "good", "--at", "100"], "at: goes with max_gap"),
         (["report", "good", "--at", "soon"], "'soon' is no step"),
         (["report"], "Name a run"),
+        (["report", "good", "-o", f"{__file__}/x.md"], "cannot be written (Not a directory)"),
     ],
 )
 def test_what_is_refused_is_said_in_one_line(where: list[str], arguments: list[str], message: str) -> None:

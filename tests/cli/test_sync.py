@@ -103,7 +103,7 @@ def test_watch_until_ctrl_c(pulled: Serving, tmp_path: Path) -> None:
     watch.send_signal(signal.SIGINT)
     out = watch.communicate(timeout=30)[0]
     assert watch.returncode == 0
-    assert f"1 spools in {spool}: sent " in out
+    assert f"1 spool in {spool}: sent " in out
 
 
 def finished(url: str) -> bool:

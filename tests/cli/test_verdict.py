@@ -32,6 +32,7 @@ def test_alarms_whole_and_the_rest_in_groups(capsys: pytest.CaptureFixture[str])
         judgement("heldout_regression", "cannot tell", "Cannot tell: the run has no held-out loss."),
         judgement("repeated_rows", "cannot tell", "Cannot tell: no row fingerprints were sent."),
         judgement("plateau", "cannot tell", "Cannot tell yet: 9 of 10 blocks."),
+        judgement("improvement", "cannot tell", "Cannot tell yet: the smallest gap that shows is 0.05 nats."),
         judgement("schedule_mismatch", "cannot tell", "Cannot tell: the run sends no learning rate."),
         judgement("non_finite", "no", "All recent losses are finite."),
     ]
@@ -45,10 +46,11 @@ def test_alarms_whole_and_the_rest_in_groups(capsys: pytest.CaptureFixture[str])
         "  likely: repeated rows. they come again.",
         "  next: Look at the loader.",
         "Judged fine (2): data_stopped, non_finite",
-        "Cannot tell (5):",
+        "Cannot tell (6):",
         "  evaluation_changed, heldout_regression: the run has no held-out loss.",
         "  repeated_rows: no row fingerprints were sent.",
         "  plateau: 9 of 10 blocks.",
+        "  improvement: the smallest gap that shows is 0.05 nats.",
         "  schedule_mismatch: the run sends no learning rate.",
     ]
 

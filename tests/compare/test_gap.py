@@ -91,8 +91,9 @@ def test_change_forgives_one_jump_and_states_its_error():
     assert moved.value == pytest.approx(0.0)
     assert moved.se == pytest.approx(0.002 * np.sqrt(np.pi / 2 * (1 / 4 + 1 / 3)))
     assert change(np.zeros(0), np.array([0.1]), 0.0, assumed_sd=0.3).se == pytest.approx(0.3)
-    with pytest.raises(ValueError, match="no finite value"):
-        change(before, np.array([np.nan]), 0.002)
+    unknown = change(before, np.array([np.nan]), 0.002)
+    assert np.isnan(unknown.value)
+    assert (unknown.se, unknown.before, unknown.after) == (np.inf, 4, 0)
 
 
 def test_generalization_gap_change_is_train_minus_heldout():

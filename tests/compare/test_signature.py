@@ -19,6 +19,7 @@ from service.compare.signature import (
     on_grid,
     residuals,
     same_batch_evidence,
+    settled_points,
 )
 from service.compare.words import recurrences
 
@@ -82,6 +83,21 @@ def test_residuals_of_anything_are_bounded_and_missing_where_it_is(values, break
 def test_residuals_know_neither_level_nor_unit(level, unit, seed):
     noise = np.random.default_rng(seed).normal(size=300)
     assert residuals(level + unit * noise) == pytest.approx(residuals(noise), abs=1e-6)
+
+
+@given(seed=st.integers(0, 1_000), n=st.integers(600, 40_000), share=st.floats(0.05, 1.0), holes=st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_a_settled_residual_is_the_same_bits_whatever_comes_later_and_wherever_one_begins(seed, n, share, holes):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(2.0, 0.03, n) + 50.0 * (rng.random(n) < 0.001)
+    if holes:
+        values[rng.random(n) < 0.01] = np.nan
+    breaks = sorted(rng.integers(1, n, seed % 4).tolist())
+    whole, earlier = residuals(values, breaks), max(int(share * n), 1)
+    kept = settled_points(earlier)
+    before = residuals(values[:earlier], [b for b in breaks if b < earlier])
+    assert before[:kept].tobytes() == whole[:kept].tobytes()
+    assert residuals(values, breaks, start=kept).tobytes() == whole[kept:].tobytes()
 
 
 def test_residuals_hold_nothing_of_the_curve():

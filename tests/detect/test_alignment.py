@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,10 @@ def said(view: RunView) -> dict[str, str]:
 def changed(view: RunView, metric: str, change: Callable[[Any], Any]) -> RunView:
     own = view.metrics[metric]
     return replace(view, metrics={**view.metrics, metric: Series(own.steps, own.tokens, change(own.values))})
+
+
+def up_to(metrics: Mapping[str, Series], end: int) -> dict[str, Series]:
+    return {m: s.first(int(np.searchsorted(s.steps, end, side="right"))) for m, s in metrics.items()}
 
 
 def at_tokens(seed: int, per_step: float, shift: float = 0.0) -> RunView:
@@ -133,20 +137,20 @@ def test_a_held_out_loss_in_another_unit_is_refused_by_name(unit: str, convert: 
         assert answer.state == "cannot tell", rule
         assert f"{HELD} seems to be {unit}" in answer.summary
     assert {j.rule for j in evaluate(view) if j.state == "yes"} == set()
+    sunk = changed(pair(10, steps=20_000, train=step_change(10_000, -0.1)), HELD, convert)
+    answer = judged(sunk, "train_only_drift")["train_only_drift"]
+    assert (answer.state, f"{HELD} seems to be {unit}" in answer.summary) == ("cannot tell", True)
 
 
 @pytest.mark.parametrize("end", [15_000, 19_800, 20_000])
 def test_behind_the_end_of_the_reference_no_all_clear_is_given(end: int) -> None:
     view = pair(13, steps=20_000, train=step_change(15_000, -0.05) if end == 15_000 else None)
-    shorter = {
-        m: Series(s.steps[s.steps <= end], s.tokens[s.steps <= end], s.values[s.steps <= end])
-        for m, s in view.reference.items()
-    }
-    found = judged(replace(view, reference=shorter), "train_drift", "train_only_drift", "heldout_regression")
+    rules = ("train_drift", "train_only_drift", "heldout_regression", "evaluation_changed")
+    found = judged(replace(view, reference=up_to(view.reference, end)), *rules)
     states = {rule: answer.state for rule, answer in found.items()}
     if end == 15_000:
         assert set(states.values()) == {"cannot tell"}
-        for rule in ("train_drift", "heldout_regression"):
+        for rule in ("train_drift", "heldout_regression", "evaluation_changed"):
             assert "ends where the run was at step 15,000" in found[rule].summary
     else:
         assert set(states.values()) == {"no"}, "series of finished runs need not end at the same point"
@@ -154,9 +158,17 @@ def test_behind_the_end_of_the_reference_no_all_clear_is_given(end: int) -> None
 
 def test_a_drift_that_was_open_where_the_reference_ends_stays_open() -> None:
     view = pair(14, steps=20_000, train=step_change(10_000, -0.05))
-    shorter = {m: Series(s.steps[s.steps <= 15_000], s.tokens[s.steps <= 15_000], s.values[s.steps <= 15_000])
-               for m, s in view.reference.items()}  # fmt: skip
-    assert said(replace(view, reference=shorter)) == {"train_drift": "yes", "train_only_drift": "yes"}
+    assert said(replace(view, reference=up_to(view.reference, 15_000))) == {
+        "train_drift": "yes",
+        "train_only_drift": "yes",
+    }
+
+
+def test_an_evaluation_that_changed_before_the_reference_ended_stays_changed() -> None:
+    view = pair(14, steps=20_000, heldout=step_change(10_000, 0.1))
+    found = judged(replace(view, reference=up_to(view.reference, 15_000)), "evaluation_changed")["evaluation_changed"]
+    assert found.state == "yes"
+    assert f"what came since is not compared: {HELD} of" in found.summary
 
 
 @pytest.mark.parametrize("size", [0.25, -0.25, 0.6])

@@ -41,7 +41,7 @@ BARS = {
     "drift of 0.25": lambda: detect_drift.lasting(0.25, 20, AVERAGE),
     "train-only drift of 0.05": lambda: detect_drift.train_only(0.05, 40, AVERAGE),
     "the incident": lambda: detect_drift.incident(20, AVERAGE),
-    "improvement": lambda: detect_drift.improvement(60),
+    "improvement": lambda: detect_drift.improvement(30),
     "memorization": lambda: detect_drift.memorization(40),
     "other rules, healthy": lambda: detect_rules.quiet_rows([detect_rules.quiet(0, 36)], 36),
     "other rules, faults": lambda: detect_rules.faults(4),

@@ -60,6 +60,17 @@ def test_a_restart_alone_and_what_lies_outside_the_onset_explain_nothing():
     assert not any(e.name.startswith(("code", "restart")) for e in of(elsewhere, "train_drift").evidence)
 
 
+def test_a_start_exactly_at_the_onset_s_last_step_did_not_cause_it():
+    view = pair(3, train=step_change(20_000, -0.1))
+    onset = of(view, "train_drift").since_step
+    assert onset is not None
+    for at, named in ((onset[1] - 1, True), (onset[1], False)):
+        found = of(replace(view, segments=[FIRST, started(at, versions={"commit": "b"})]), "train_drift")
+        assert found.since_step == onset
+        assert ("code changed: commit: a -> b" in weights(found)) is named
+        assert any(e.name == f"restart at step {at:,}" for e in found.evidence) is named
+
+
 def test_changes_are_found_by_step_ramps_among_them():
     ramped = replace(FIRST, rates=((1, 100), (501, 200)))
     bigger = replace(started(1_000), rates=((1_001, 400),))
@@ -70,6 +81,8 @@ def test_changes_are_found_by_step_ramps_among_them():
         (1_000, "batch size", "200 -> 400 tokens a step"),
     ]
     assert between(view, 600, 900) == []
+    assert between(view, 600, 1_000) == [], "it made no update up to step 1,000"
+    assert len(between(view, 600, 1_000, evaluated=True)) == 2, "but may have evaluated that step"
     assert differences({"a": 1, "b": {"c": 2}}, {"b": {"c": 3}, "d": None}) == ["a: 1 -> not set", "b.c: 2 -> 3"]
 
 

@@ -52,6 +52,19 @@ def test_a_mean_that_is_far_off_at_two_checkpoints_is_outside_and_the_run_has_di
     assert said(accuracies(1, shift=-0.05, checkpoints=1)).state == "cannot tell"
 
 
+@pytest.mark.parametrize(("shift", "state"), [(0.0, "cannot tell"), (-0.05, "yes")])
+def test_behind_the_reference_s_last_checkpoint_no_all_clear_is_given_and_what_was_outside_stays(shift, state):
+    view = accuracies(5, shift=shift, checkpoints=6)
+    declared = {"downstream/mean/accuracy": Tolerance(0.02, "declared", 0, 0.002)}
+    ended = {m: s.first(4) if m.startswith("downstream/") else s for m, s in view.reference.items()}
+    whole = said(replace(view, tolerances=declared))
+    found = said(replace(view, reference=ended, tolerances=declared))
+    assert (whole.state, found.state) == ("no" if shift == 0.0 else "yes", state)
+    assert "ends where the run was at step 1,600" in found.summary
+    alone = {m: s.first(1) if m.startswith("downstream/") else s for m, s in view.reference.items()}
+    assert said(replace(view, reference=alone, tolerances=declared)).state == "cannot tell"
+
+
 def test_one_task_that_moves_alone_is_named():
     found = said(accuracies(2, one=0.2))
     assert (found.state, found.summary.endswith("outside the tolerance: task_0.")) == ("yes", True)

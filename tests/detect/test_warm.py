@@ -42,7 +42,7 @@ REFERENCE = {
 }
 SIBLINGS = [{TRAIN: as_series(STEPS, CURVE + BATCH + _rng.normal(0.0, 0.001, N))} for _ in range(4)]
 
-more = st.tuples(st.just("more"), st.integers(1, 2500), st.sampled_from(["same", "other", "drift"]))
+more = st.tuples(st.just("more"), st.integers(1, 1500), st.sampled_from(["same", "other", "drift"]))
 operation = st.one_of(
     more,
     more,
@@ -144,7 +144,7 @@ class Run:
 def test_a_warm_cache_judges_like_none(operations: list[Any], growing: bool) -> None:
     reference, run = LevelCache(), Run()
     warm = reference.of_a_run()
-    run.act("more", 3000, "same")
+    run.act("more", 1500, "same")
     evaluate(run.view(growing=growing), warm)
     for operation in operations:
         run.act(*operation)

@@ -106,6 +106,11 @@ def test_a_new_verdict_is_told(world: DeliveryWorld, listener: Listener) -> None
         verdict.state, verdict.decided_at = "drifting", at
     [(kind, body)] = listener.news()
     assert (kind, body["state"], body["run"]) == ("verdict", "drifting", str(world.run.uuid))
+    assert body["changed"]
+    with writing(world.engine) as session:
+        session.get_one(VerdictRow, world.run_id).decided_at = at + 0.5
+    [(kind, body)] = listener.news()
+    assert (kind, body["state"], body["changed"]) == ("verdict", "drifting", False)
     with writing(world.engine) as session:
         session.get_one(VerdictRow, world.run_id).decided_at = at + 1.0
     listener.broker.publish("verdict", {"run": str(world.run.uuid), "at": at + 1.0})

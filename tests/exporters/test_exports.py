@@ -151,6 +151,7 @@ def check_stdout(stored: str) -> None:
 
 
 def test_what_is_refused(store: Store, database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
     store.start("empty")
     store.start("twice", stage="a")
     store.start("twice", stage="b")
@@ -161,6 +162,7 @@ def test_what_is_refused(store: Store, database_url: str, tmp_path: Path) -> Non
         (["twice", "--stage", "c"], "There is no run twice of c"),
         (["a run", "--format", "jsonl", "--superseded"], "--superseded goes with csv, parquet, arrow"),
         (["a run", "--out", str(tmp_path / "none" / "x.csv")], "cannot be written"),
+        (["a run", "--out", str(tmp_path / "file" / "x.csv")], "cannot be written"),
         (["a run", "--format", "tensorboard", "--out", "-"], "TensorBoard reads a folder"),
     ):
         result = CliRunner().invoke(app, ["export", *arguments, "--database-url", database_url])

@@ -19,6 +19,7 @@ from service.judgements.view import reference_view
 from service.reports.document import Report, ReportError, digest_of, from_json, is_unchanged, json_schema, to_json
 from service.reports.html import from_html, style, to_html
 from service.reports.markdown import to_markdown
+from service.reports.words import NOTHING, pairs
 
 HELDOUT = "heldout/lab/ce_loss"
 NAME = '<script>alert("1")</script> | `x` @someone 🚀 ' + "é" * 80
@@ -184,6 +185,11 @@ def test_a_loss_that_is_not_a_number_is_outside(client: TestClient, world: Judge
     cells = next(row for row in read(client, uuid).table if row.metric == HELDOUT).cells
     assert cells[-1] is not None
     assert (cells[-1].run, cells[-1].stand) == ("NaN", "outside")
+
+
+def test_a_table_in_one_line_leaves_out_what_is_not_known() -> None:
+    assert pairs({"hosts": 2, "devices": None, "device_kind": None}) == "hosts 2"
+    assert pairs({"devices": None}) == pairs({}) == NOTHING
 
 
 def test_the_documented_schema_is_the_one_that_is_written() -> None:

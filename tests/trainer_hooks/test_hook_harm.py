@@ -21,7 +21,9 @@ from test_hook_values import DeviceArray
 import trainer_hooks
 from trainer_hooks import run as runs
 from trainer_hooks import writer
+from trainer_hooks.fingerprints import Fingerprints
 from trainer_hooks.stores import Appender
+from trainer_hooks.tally import Tally
 
 
 @pytest.fixture
@@ -63,6 +65,50 @@ def test_the_writing_thread_looks_often_only_where_calls_come_fast(
     double: Any = types.SimpleNamespace(entries=range(waiting))
     thread = writer.WritingThread(double, double, double)
     assert thread._pause(100.0) == pytest.approx(pause)
+
+
+def test_turns_begin_at_a_fixed_distance_however_long_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted from the end of the turn before, a call that came early in a long turn would be lost by a kill."""
+    monkeypatch.undo()
+    now, begun = 100.0, list[float]()
+
+    class Closing:
+        def wait(self, pause: float) -> bool:
+            nonlocal now
+            now += pause
+            return len(begun) == 4
+
+    def turn(*_: Any) -> None:
+        nonlocal now
+        begun.append(now)
+        now += 0.3
+
+    double: Any = types.SimpleNamespace(
+        entries=(), turn=turn, waiting=lambda: 0, flush=lambda *_: None, close=lambda: None
+    )
+    monkeypatch.setattr(writer.time, "monotonic", lambda: now)
+    thread: Any = writer.WritingThread(double, double, double)
+    thread._closing = Closing()
+    thread.run()
+    assert np.diff(begun[:4]) == pytest.approx(writer.RECORD_SECONDS)
+
+
+def test_scalars_are_on_their_way_to_the_disk_before_rows_are_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    journal: Any = types.SimpleNamespace(
+        append=lambda kind, body: done.append(kind), flush=lambda: done.append("flush")
+    )
+    taking = writer.Writer(journal, 0, 1, Tally())
+    monkeypatch.setattr(Fingerprints, "add", lambda *_: done.append("hash"))
+    entry = (1, {"loss": 1.0}, None, None, None, 0.0)
+    taking.entries.append(entry)
+    taking.rows.append((1, np.zeros((2, 64), np.uint32), 0))
+    taking.turn()
+    assert done == ["batches", "flush", "hash", "flush"]
+    done.clear()
+    taking.entries.append(entry)
+    taking.turn()
+    assert done == ["batches", "flush"]
 
 
 # --- memory ---

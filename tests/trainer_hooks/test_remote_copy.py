@@ -147,6 +147,22 @@ def test_what_cannot_wait_is_written_before_a_part_is_due(tmp_path: Path, monkey
     assert copy.left() == 0
 
 
+def test_what_comes_while_everything_is_to_be_written_waits_for_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "COPY_SECONDS", 300.0)
+    journal, copy = copying(tmp_path, LocalStore(tmp_path / "far"))
+    copy.start()
+    copy._hurry.set()  # as while `drain` waits
+    copy._wake.set()
+    for _ in range(3):
+        wait_until(lambda: copy.left() == 0)
+        wait_until(lambda: not copy._wake.is_set())
+        fill(journal, 1)
+    end(journal, copy)
+    assert copy.left() == 0
+
+
 def wait_until(told: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
     while not told():

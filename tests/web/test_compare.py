@@ -50,7 +50,7 @@ def test_how_much_faster_stands_beside_the_quality(pair: tuple[World, str, str])
         steps = list(range(1, 201))
         world.send(segment, steps, {SPEED: [rate] * 200, STEP_TIME: [1024 / rate] * 200})
     text = text_of(world.client.get(f"/compare?run={first}&run={world.run_id('faster')}").text)
-    assert f"{SPEED} 8\u202f000 tokens/s 10\u202f000 tokens/s 1.25 × as fast +2\u202f000 tokens/s" in text
+    assert f"{SPEED} 8,000 tokens/s 10,000 tokens/s 1.25 × as fast +2,000 tokens/s" in text
     assert f"{STEP_TIME} 0.128 s 0.102 s 1.25 × as fast −0.026 s" in text
     assert text.index(SPEED) < text.index("downstream/")
 

@@ -45,7 +45,7 @@ def test_a_drift_says_since_when_how_far_and_why() -> None:
     assert found["No longer the same since"] == ("step 101", "103k tokens", "warn")
     assert found["Train gap"] == ("−0.329 ± 0.014 nats", "tolerance ±0.103", "warn")
     assert found["Held-out change"] == ("+0.0886 nats", "+0.0798 to +0.0974, does not follow", "warn")
-    assert found["Repeated rows"] == ("75.0\u202f%", "800 distinct of 3\u202f200 rows read", "warn")
+    assert found["Repeated rows"] == ("75.0\u202f%", "800 distinct of 3,200 rows read", "warn")
     assert found["First cause"] == ("double shard by factor 4", "shown", "warn")
 
 

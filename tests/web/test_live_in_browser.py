@@ -264,6 +264,28 @@ def test_without_a_stream_it_polls(server: Server, context: BrowserContext, scri
         expect(page.locator("#live")).to_have_text("Live", timeout=WAIT)
 
 
+def test_polling_alone_brings_news(server: Server, context: BrowserContext) -> None:
+    """Neither the tab's heartbeat to its hub nor a new try of the stream, which make it ask too."""
+    segment, address = started(server, "polled only")
+    context.add_init_script(
+        NO_WORKER + "; const every = setInterval;"
+        " window.setInterval = (f, ms) => every(f, ms === 10000 ? 200 : 2 ** 30);"
+    )
+    server.app.state.shut = True
+    try:
+        page = context.new_page()
+        asked = Asked(page)
+        Visit(page).go(address)
+        expect(page.locator("#live")).to_have_text("Polling", timeout=WAIT)
+        server.world.train(segment, 61, 120)
+        until(lambda: len([url for url in asked.urls if url == address]) > 3, page)
+        shows(page, 120)
+        server.world.train(segment, 121, 160)
+        shows(page, 160)
+    finally:
+        server.app.state.shut = False
+
+
 def test_a_stream_that_is_cut_is_polled_for_until_it_is_back(server: Server, context: BrowserContext) -> None:
     segment, address = started(server, "cut")
     context.add_init_script(NO_WORKER + ";" + HASTE)

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from tests.web.reading import HOSTILE, text_of
 from tests.web.world import TRAIN, World
 
-FIGURES = ("loss", "gap", "segments", "heldout", "accuracy", "tasks", "training", "data")
+FIGURES = ("loss", "gap", "generalization", "segments", "heldout", "accuracy", "tasks", "training", "data")
 
 
 def test_empty_states_say_what_to_do(client: TestClient) -> None:
@@ -75,17 +75,17 @@ def test_a_note_may_be_as_long_as_the_api_takes_it(incident: World, text: str) -
 def test_references(world: World) -> None:
     assert "/references/olmo3-7b" in world.client.get("/references").text
     text = text_of(world.client.get("/references/olmo3-7b").text)
-    assert "1\u202f413\u202f814" in text
+    assert "1,413,814" in text
     assert "5.93T" in text
     assert "No public accuracies exist for these tasks" in text
-    assert "arc_challenge_test_mc_5shot_fast 1\u202f172" in text
+    assert "arc_challenge_test_mc_5shot_fast 1,172" in text
     assert "Assumed: no healthy rerun at this scale is public" in text
     lab = text_of(world.client.get("/references/lab").text)
     assert "3 healthy siblings" in lab
     assert "No public accuracies" not in lab
     panels = world.client.get("/pages/references/olmo3-7b/figures/stage1").json()["panels"]
     assert panels[0]["title"] == "stage1: training loss"
-    assert panels[0]["caption"].startswith("3\u202f067 points")
+    assert panels[0]["caption"].startswith("3,067 points")
     assert panels[-1]["title"] == "stage1: learning rate"
     assert world.client.get("/pages/references/olmo3-7b/figures/stage3").json()["note"]
 

@@ -8,11 +8,11 @@ from html import unescape
 import numpy as np
 import pytest
 
-from tests.web.decoding import decode
+from tests.web.decoding import decode, trace
 from tests.web.reading import HOSTILE, text_of
 from tests.web.world import TRAIN, World
 
-FIGURES = ("loss", "gap", "segments", "heldout", "accuracy", "tasks", "training", "data")
+FIGURES = ("loss", "gap", "generalization", "segments", "heldout", "accuracy", "tasks", "training", "data")
 
 
 def test_run_page_answers_whether_it_is_the_same_run(incident: World) -> None:
@@ -23,7 +23,7 @@ def test_run_page_answers_whether_it_is_the_same_run(incident: World) -> None:
     assert "No longer the same since step 101 103k tokens" in text
     assert re.search(r"Train gap −0\.3\d\d ± 0\.0\d\d nats tolerance ±0\.\d+", text)
     assert re.search(r"Held-out change \+0\.\d+ nats [^a-z]*to [^a-z]*, does not follow", text)
-    assert "Repeated rows 100.0\u202f% 800 distinct of 3\u202f200 rows read" in text
+    assert "Repeated rows 100.0\u202f% 800 distinct of 3,200 rows read" in text
     assert "First cause double shard by factor 4 shown" in text
     assert "Firing" in text
     assert "gs://bucket/200" in text
@@ -75,7 +75,7 @@ def test_what_happened_stands_in_one_list(incident: World) -> None:
     page = incident.client.get(f"/runs/{run}").text
     assert HOSTILE not in page
     happened = text_of(page).split("What happened", 1)[1]
-    assert re.search(r"1\u202f200 note <script>alert\(1\).*Ada <b>", happened)
+    assert re.search(r"1,200 note <script>alert\(1\).*Ada <b>", happened)
     assert "alert v7x: train loss sinks" in happened
     assert "200 checkpoint gs://bucket/200" in happened
     for wrong, why in (
@@ -172,7 +172,7 @@ def test_repeats_over_time_are_drawn_and_told(incident: World) -> None:
     unseen = incident.client.get(f"/api/v1/runs/{incident.run_id('v7x')}/audit").json()["unseen"]
     assert unseen
     assert all(text in panel["caption"] for text in unseen)
-    assert "25.0\u202f% of 3\u202f200 declared rows were read" in panel["caption"]
+    assert "25.0\u202f% of 3,200 declared rows were read" in panel["caption"]
 
 
 def test_figures_have_a_validator(incident: World) -> None:
@@ -204,5 +204,43 @@ def test_restart_makes_a_second_segment(world: World) -> None:
     second = world.start("restarted", start_step=100, launch=2)
     world.train(second, 101, 200, double_shard=False)
     (panel,) = world.client.get(f"/pages/runs/{world.run_id('restarted')}/figures/segments?x=steps").json()["panels"]
-    assert panel["caption"] == "2 segments, the newest from step 101."
+    assert panel["caption"].startswith("2 segments, the newest from step 101 to 200. The same blocks lie under every")
     assert panel["figure"]["data"][0]["text"] == ["1: 1 × cpu", "2: 1 × cpu"]
+    for name in FIGURES:
+        group = world.client.get(f"/pages/runs/{world.run_id('restarted')}/figures/{name}?x=steps").json()
+        if name == "segments" or not group["panels"]:
+            continue
+        strip = group["ribbon"]  # sent once for all charts of a group
+        assert decode(strip["base"]).tolist() == [1.0, 100.0], name
+        assert decode(strip["x"]).tolist() == [99.0, 100.0], name
+        assert "from step 101 to 200" in strip["hovertext"][1]
+        for found in group["panels"]:
+            layout = found["figure"]["layout"]
+            assert strip["yaxis"] == layout["xaxis"]["anchor"]
+            assert layout["yaxis8"]["domain"][1] < layout["yaxis"]["domain"][0]
+
+
+def test_a_window_s_caption_is_of_the_window(world: World) -> None:
+    segment = world.start("windowed")
+    world.train(segment, 1, 200, double_shard=False)
+    world.send(segment, list(range(1, 201)), {"optim/grad_norm": [float(step) for step in range(1, 201)]})
+    path = f"/pages/runs/{world.run_id('windowed')}/figures"
+
+    def captions(group: str, query: str) -> list[str]:
+        return [panel["caption"] for panel in world.client.get(f"{path}/{group}?x=steps{query}").json()["panels"]]
+
+    assert "Newest: 200.000, reference" in " ".join(captions("training", ""))
+    assert "Last in this window: 60.000, reference" in " ".join(captions("training", "&from=20&to=60"))
+    assert all(words.startswith("Last in this window: ") for words in captions("loss", "&from=20&to=60"))
+    assert all(words.startswith("Last in this window: ") for words in captions("tasks", "&from=20&to=60"))
+    assert captions("heldout", "&from=51&to=60") == ["No value in this window."]
+
+
+def test_the_generalization_gap_falls_where_the_model_memorizes(incident: World) -> None:
+    path = f"/pages/runs/{incident.run_id('v7x')}/figures/generalization?x=steps"
+    (panel,) = incident.client.get(path).json()["panels"]
+    change = trace(panel["figure"], "train − held-out")
+    at, values = decode(change["x"]), decode(change["y"])
+    before, after = values[at <= 100], values[at > 350]
+    assert abs(before.mean()) < 0.05 < 0.4 < -after.mean()  # 0.0013 nats a step and a third of it, 250 to 300 steps
+    assert "below 0 where the model memorizes" in panel["caption"]

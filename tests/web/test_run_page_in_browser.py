@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from uuid import UUID
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, expect
+from playwright.sync_api import Browser, BrowserContext, Route, expect
 from pydantic import SecretStr
 
 from service.alerts.repository import AlertRepository
@@ -95,6 +96,62 @@ def test_new_data_arrives_without_reload_and_keeps_the_zoom(server: Server, visi
     page.get_by_role("button", name="Reset zoom").click()
     page.wait_for_function(f"() => ({FIGURE})('loss').range[1] > 300 * 1024", timeout=WAIT)
     assert "from=" not in page.url
+
+
+def test_the_page_itself_keeps_the_zoom_when_news_come(server: Server, visit: Visit) -> None:
+    """Whatever window the answers are made for: here the service is never told of one."""
+    world = server.world
+    segment = world.start("kept")
+    world.train(segment, 1, 150)
+    told: list[str] = []
+
+    def untold(route: Route) -> None:
+        parts = urlsplit(route.request.url)
+        told.append(parts.query)
+        query = [(name, value) for name, value in parse_qsl(parts.query) if name not in ("from", "to")]
+        route.continue_(url=urlunsplit(parts._replace(query=urlencode(query))))
+
+    visit.page.route("**/figures/*", untold)
+    page = visit.go(address(server, "kept"))
+    expect(page.locator("#live")).to_have_text("Live", timeout=WAIT)
+    page.evaluate("Plotly.relayout(document.querySelector('#figures-loss .plot'), {'xaxis.range': [51200, 102400]})")
+    page.wait_for_function(f"() => ({FIGURE})('gap').range[1] === 102400", timeout=WAIT)
+    world.train(segment, 151, 300)
+    page.wait_for_function(f"() => ({FIGURE})('loss').xs.at(-1) === 300 * 1024", timeout=WAIT)
+    for group in ("loss", "gap"):
+        assert page.evaluate(FIGURE, group)["range"] == [51200, 102400]
+    assert any("from=51200&to=102400" in query for query in told)
+
+
+def test_the_segments_lie_under_every_chart_and_move_with_it(server: Server, visit: Visit) -> None:
+    world = server.world
+    world.train(world.start("restarted"), 1, 200)
+    topology: dict[str, object] = {"hosts": 4, "devices": 32, "device_kind": "<b>TPU"}
+    world.train(world.start("restarted", start_step=200, launch=2, topology=topology), 201, 400)
+    page = visit.go(address(server, "restarted") + "?x=steps&from=190&to=230")
+    strips = page.evaluate(
+        """() => [...document.querySelectorAll('.plot')].map(plot => {
+          const { xaxis, yaxis8: strip } = plot._fullLayout, bars = plot.querySelectorAll('.barlayer .point path');
+          if (!strip) return [plot.closest('[data-panel]').dataset.panel];
+          const left = plot.getBoundingClientRect().left + xaxis._offset + xaxis.l2p(200);
+          return ['', bars.length, Math.abs(bars[1].getBoundingClientRect().left - left)]; })"""
+    )
+    assert [strip for strip in strips if strip[0]] == [["segments"]]  # which is the labelled ribbon itself
+    assert len(strips) >= 14
+    assert all(bars == 2 and off < 2 for _, bars, off in (strip for strip in strips if not strip[0]))
+    for group in ("loss", "tasks", "training"):
+        plot = page.locator(f"#figures-{group} .plot").first
+        plot.scroll_into_view_if_needed()
+        place = plot.evaluate(
+            """plot => { const { xaxis, yaxis8: strip } = plot._fullLayout, box = plot.getBoundingClientRect();
+              return [box.left + xaxis._offset + xaxis.l2p(220), box.top + strip._offset + strip._length / 2]; }"""
+        )
+        page.mouse.move(*place)
+        hover = plot.locator(".hoverlayer")
+        expect(hover).to_contain_text("2: 32 × <b>TPU", timeout=WAIT)
+        expect(hover).to_contain_text("from step 201 to 400")
+        expect(hover).not_to_contain_text("from step 1 to")
+        page.mouse.move(1, 1)
 
 
 def test_a_zoom_shows_every_point_and_a_link_shows_it_again(server: Server, visit: Visit) -> None:

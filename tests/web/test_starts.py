@@ -19,7 +19,7 @@ def test_starts_show_hardware_speed_mfu_and_changes(world: World) -> None:
     text = text_of(page)
     assert "Starts and hardware" in text
     assert "512 × TPU7x" in text
-    assert "10\u202f747" in text
+    assert "10,747" in text
     assert re.search(r"43\.4\u202f% exact, sliding windows counted; as MaxText counts: 44\.5\u202f%; as in PaLM", text)
     assert "topology.device_kind: TPU7x → <script>" in text
     assert "neither throughput/tokens_per_second_per_device nor throughput/step_seconds was logged" in text

@@ -14,8 +14,10 @@ from judged_world import TRAIN, JudgedWorld, Scripted
 from sqlalchemy import Engine, select
 
 from service.database.engine import reading, writing
-from service.database.models import Fingerprint, Journal, Metric, Segment
+from service.database.models import Fingerprint, Journal, JudgingChange, Metric, Run, Segment
 from service.detect.inputs import RunView
+from service.fingerprints.hashes import pack
+from service.judgements.kept import KeptRuns
 from service.judgements.repository import JudgementRepository
 from service.series.journal import Payload, encode
 from service.series.packing import compress
@@ -183,6 +185,33 @@ def test_runs_that_must_be_read_come_after_those_that_are_known(
     assert all(world.verdict(run) for run in new)
 
 
+def test_what_people_have_said_of_a_run_is_judged_however_much_comes_of_others(
+    world: JudgedWorld, monkeypatch: pytest.MonkeyPatch, one_pace: None
+) -> None:
+    monkeypatch.setattr(judging, "TOGETHER", 0.0)
+    silent, busy = world.run("silent"), [world.run(f"busy{i}") for i in range(3)]
+    knows = KeptRuns.knows  # for one of them there is no room: it is read from its start each time
+    monkeypatch.setattr(KeptRuns, "knows", lambda self, run: run != busy[0] and knows(self, run))
+    world.points(silent, [1], [0.0])
+    for run in busy:
+        world.points(run, [1], [1.0])
+    rules = Named()
+    judge = world.judge(rules)
+    judge.judge_due()
+    rules.views.clear()
+    with writing(world.engine) as session:
+        project = session.get_one(Run, silent).project_id
+        session.add(
+            JudgingChange(project_id=project, run_id=silent, kind="rule", subject="a", at=0.0, by="kim", reason="")
+        )
+    for step in range(2, 4 + 2 * judging.TURNS):
+        for run in busy:
+            world.points(run, [step], [1.0])
+        judge.judge_some()
+    assert rules.order.count(0.0) == 1
+    assert rules.order.count(1.0) > 1
+
+
 def test_one_run_that_cannot_be_written_holds_up_no_other(
     world: JudgedWorld, monkeypatch: pytest.MonkeyPatch, one_pace: None
 ) -> None:
@@ -266,3 +295,20 @@ def test_rows_that_were_read_before_are_urgent_and_others_are_not(world: JudgedW
         assert urgency.look(session) == {known: math.inf}
         urgency.judged([known])
         assert urgency.look(session) == {}
+
+
+def test_of_all_that_is_sent_about_rows_only_those_read_before_and_hits_are_urgent(world: JudgedWorld) -> None:
+    """Each kind is read as it is stored: windows are packed."""
+    runs = {kind: world.run(kind) for kind in ("rows", "windows", "heldout", "heldout_hits")}
+    urgency = Urgency(lambda run, hashes: bool((hashes == 7).any()))
+    with reading(world.engine) as session:
+        assert urgency.look(session) == {}
+    hashes = np.array([7, 2**40 + 1, 2**63 + 5], np.uint64)
+    with writing(world.engine) as session:
+        for kind, run in runs.items():
+            session.add(
+                Fingerprint(run_id=run, segment_id=segment_of(session, run), kind=kind, host=0, sample=1, points=3,
+                            seen=b"", steps=compress(np.array([1, 1, 1])), hashes=pack(kind, hashes))
+            )  # fmt: skip
+    with reading(world.engine) as session:
+        assert urgency.look(session) == {runs["rows"]: math.inf, runs["heldout_hits"]: math.inf}

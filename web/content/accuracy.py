@@ -67,7 +67,7 @@ def accuracy(scene: Scene) -> Group:
         marks=scene.marks,
         x_range=scene.x_range,
     )
-    words = _newest(run, reference)
+    words = _newest(run, reference, scene.choices.window)
     if reference is None:
         words += _why_no_reference(scene)
     return Group([Panel("mean", f"Mean of {len(found)} accuracies", words, figure)])
@@ -87,16 +87,20 @@ def tasks(scene: Scene) -> Group:
             x_range=scene.x_range,
             legend=False,
         )
-        panels.append(Panel(task.metric, task.title, _newest(task.run, task.reference), figure))
+        panels.append(Panel(task.metric, task.title, _newest(task.run, task.reference, scene.choices.window), figure))
     return Group(panels)
 
 
-def _newest(run: Accuracy, reference: Accuracy | None) -> str:
-    good = np.flatnonzero(np.isfinite(run.value))
+def _newest(run: Accuracy, reference: Accuracy | None, window: tuple[float, float] | None) -> str:
+    known = np.isfinite(run.value)
+    if window is not None:
+        known &= (run.x >= window[0]) & (run.x <= window[1])
+    good = np.flatnonzero(known)
     if not len(good):
-        return "No checkpoint with all tasks yet."
+        return "No checkpoint with all tasks yet." if window is None else "No checkpoint with all tasks in this window."
     last = good[-1]
-    words = f"{formatting.percent(float(run.value[last]))}"
+    words = "" if window is None else "Last in this window: "
+    words += f"{formatting.percent(float(run.value[last]))}"
     if run.error[last] > 0:
         words += f" ± {formatting.percent(float(run.error[last]))}"
     if reference is not None and len(reference.x) and reference.x[0] <= run.x[last] <= reference.x[-1]:

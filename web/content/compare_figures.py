@@ -45,7 +45,6 @@ def _panel(session: Session, rows: list[RunRow], metric: str, choices: Choices, 
         y_title=unit_of(metric) or "accuracy",
         x_range=choices.window,
         log=choices.log and metric.endswith("loss"),
-        legend=not metric.startswith("downstream/"),
     )
     title = TITLES.get(metric) or metric.removeprefix("heldout/").removeprefix("downstream/").rpartition("/")[0]
     kind = "Held-out loss: " if metric.startswith("heldout/") else ""

@@ -9,7 +9,7 @@ from web import formatting
 from web.content.accuracy import accuracy, tasks
 from web.content.branches import branches, superseded
 from web.content.data import data
-from web.content.gaps import gap_of
+from web.content.gaps import gap_change, gap_of
 from web.content.panels import Group, Panel, newest
 from web.content.ribbon import segments
 from web.content.scene import TRAIN, Scene, local_level
@@ -40,7 +40,7 @@ def loss(scene: Scene) -> Group:
         superseded=superseded(scene, TRAIN) if scene.choices.superseded else None,
         log=scene.choices.log,
     )
-    words = newest(run, reference, "nats")
+    words = newest(run, reference, "nats", window=scene.choices.window)
     if reference is None:
         words += " No reference curve to lay it over."
     elif scene.tolerance(TRAIN) is not None:
@@ -67,6 +67,36 @@ def gap(scene: Scene) -> Group:
         x_range=scene.x_range,
     )
     return Group([Panel("gap", "Gap to the reference at equal tokens", _gap_words(train, held, scene), figure)])
+
+
+def generalization(scene: Scene) -> Group:
+    """Train gap less held-out gap at each evaluation: about nought for a real gain, below it for memorization."""
+    if scene.view is None:
+        return Group()  # the gap says why
+    train = gap_of(scene.session, scene.run, TRAIN, MAX_POINTS)
+    metric = next((name for name in heldout_names(scene) if name in scene.view.metrics), None)
+    if metric is None or train.tolerance is None or len(train.gap) == 0:
+        return Group()
+    change = gap_change(train, gap_of(scene.session, scene.run, metric, MAX_POINTS))
+    if len(change.gap) == 0:
+        return Group()
+    figure = gap_figure(
+        _placed(scene, change),
+        palette=scene.palette,
+        axis=scene.axis,
+        tolerance=train.tolerance.value,
+        marks=scene.marks,
+        x_range=scene.x_range,
+        train_name="train − held-out",
+        y_title="train − held-out, nats",
+    )
+    ends = [float(change.low[-1]), float(change.high[-1])]
+    words = (
+        f"At step {formatting.step(int(change.last_step[-1]))}: "
+        f"{formatting.estimate(float(change.gap[-1]), ends)} nats. "
+        "About 0 where a gain is real, below 0 where the model memorizes."
+    )
+    return Group([Panel("generalization", "Generalization gap change", words, figure)])
 
 
 def _placed(scene: Scene, found: read.Gap) -> Gap:
@@ -111,7 +141,8 @@ def heldout(scene: Scene) -> Group:
             log=scene.choices.log,
         )
         title = f"Held-out loss: {_set_title(scene, metric)}"
-        panels.append(Panel(metric, title, newest(run, reference, "nats"), figure))
+        words = newest(run, reference, "nats", window=scene.choices.window)
+        panels.append(Panel(metric, title, words, figure))
     if not panels:
         return Group(note="No held-out loss yet: log heldout/<set>/ce_loss at each evaluation.")
     return Group(panels)
@@ -127,6 +158,7 @@ def _set_title(scene: Scene, metric: str) -> str:
 GROUPS: Mapping[str, Callable[[Scene], Group]] = {
     "loss": loss,
     "gap": gap,
+    "generalization": generalization,
     "segments": segments,
     "heldout": heldout,
     "accuracy": accuracy,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
@@ -58,3 +59,35 @@ def gap_of(session: Session, run: Run, metric: str, points: int) -> Gap:
         while len(kept) > KEPT:
             kept.popitem(last=False)
     return gap
+
+
+def gap_change(train: Gap, heldout: Gap) -> Gap:
+    """The train gap less the held-out gap at each of its places that the train gap spans, both independent.
+
+    Between the middles of its blocks the train gap is read along a line.
+    """
+    middles = (train.first_step + train.last_step) / 2
+    at = (heldout.first_step + heldout.last_step) / 2
+    within = (at >= train.first_step[0]) & (at <= train.last_step[-1]) if len(middles) else np.zeros(len(at), np.bool_)
+    at = at[within]
+    kept = [getattr(heldout, name)[within] for name in ("first_step", "last_step", "first_tokens", "last_tokens", "n")]
+    if not len(at):
+        value = half = np.empty(0)
+    else:
+        value = np.interp(at, middles, train.gap) - heldout.gap[within]
+        half = np.hypot(
+            np.interp(at, middles, (train.high - train.low) / 2), (heldout.high[within] - heldout.low[within]) / 2
+        )
+    first_step, last_step, first_tokens, last_tokens, n = kept
+    return replace(
+        heldout,
+        first_step=first_step,
+        last_step=last_step,
+        first_tokens=first_tokens,
+        last_tokens=last_tokens,
+        n=n,
+        gap=value,
+        low=value - half,
+        high=value + half,
+        normality=None,
+    )

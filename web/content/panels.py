@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from web import formatting
-from web.figures.curve import Curve
+from web.figures.curve import Curve, Trace
 from web.figures.layout import Figure
 
 
@@ -24,24 +24,32 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Figures that stand together; `note` says what is missing and what to do."""
+    """Figures that stand together; `note` says what is missing and what to do. `ribbon` is a further trace of each of
+    them, sent once: the run's segments, at its foot."""
 
     panels: list[Panel] = field(default_factory=list[Panel])
     note: str = ""
+    ribbon: Trace | None = None
 
     def to_json(self) -> dict[str, Any]:
         """JSON types."""
         return asdict(self)
 
 
-def newest(run: Curve, reference: Curve | None, unit: str, digits: int = 3) -> str:
-    """The run's newest value, and the reference's at the same place."""
+def newest(
+    run: Curve, reference: Curve | None, unit: str, digits: int = 3, *, window: tuple[float, float] | None = None
+) -> str:
+    """The run's newest value, and the reference's at the same place; in a reader's window, the last one there."""
+    name = "Newest"
+    if window is not None:
+        name, run = "Last in this window", run.between(*window)
     good = np.flatnonzero(run.finite)
     if not len(good):
-        return "No finite value yet." if len(run) else "No value yet."
+        where = "yet" if window is None else "in this window"
+        return f"No finite value {where}." if len(run) else f"No value {where}."
     last = good[-1]
     value = float(run.mean[last])
-    words = f"Newest: {formatting.number(value, digits)} {unit}".rstrip()
+    words = f"{name}: {formatting.number(value, digits)} {unit}".rstrip()
     if reference is not None and reference.finite.sum() > 1:
         k = reference.finite
         x = float(run.x[last])

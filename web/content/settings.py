@@ -74,6 +74,11 @@ class RulesPage:
     rules: Sequence[RuleLine]
     changes: Sequence[ChangeLine]
 
+    @property
+    def home(self) -> str:
+        """Where the page itself is."""
+        return f"/settings/runs/{self.uuid}" if self.uuid else f"/settings/project{self.query}"
+
 
 def settings_page(context: Context) -> SettingsPage:
     """Channels and projects."""

@@ -52,7 +52,9 @@ def _panel(scene: Scene, metric: str) -> Panel | None:
     )
     if metric == RATE:
         figure["layout"]["yaxis"] |= POWERS
-    return Panel(metric, title, newest(run, reference, unit), figure)
+    return Panel(
+        metric, title, newest(run, reference, unit, 6 if metric == RATE else 3, window=scene.choices.window), figure
+    )
 
 
 def _reference(scene: Scene, metric: str) -> Curve | None:

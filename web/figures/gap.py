@@ -46,6 +46,7 @@ def gap_figure(
     x_range: tuple[float, float] | None = None,
     train_name: str = "train gap",
     heldout_name: str = "held-out gap",
+    y_title: str = "run − reference, nats",
 ) -> Figure:
     """Both gaps on one axis in nats: train sinking while held-out stays is what memorization looks like."""
     train, heldout = train.near(x_range), None if heldout is None else heldout.near(x_range)
@@ -56,7 +57,7 @@ def gap_figure(
     layout = frame(
         palette,
         axis,
-        y_title="run − reference, nats",
+        y_title=y_title,
         x_range=x_range,
         y_range=value_range(curves, include=include),
         marks=marks,
@@ -131,6 +132,9 @@ def points(gap: Gap, name: str, color: str) -> list[Trace]:
             "thickness": 1,
             "width": 3,
         }
+        ends = zip(gap.low[keep].tolist(), gap.high[keep].tolist(), strict=True)
+        trace["text"] = [f"{low:+.4f} to {high:+.4f}".replace("-", "−") if low < high else "" for low, high in ends]
+        trace["hovertemplate"] = f"%{{y}} (%{{text}})<extra>{plain(name)}</extra>"
     return [trace]
 
 

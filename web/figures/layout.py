@@ -14,7 +14,6 @@ Figure = dict[str, Any]
 AxisKind = Literal["tokens", "steps", "time"]
 
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
-THIN_SPACE = "\u202f"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +92,7 @@ def frame(
             "bgcolor": palette.surface,
             "bordercolor": palette.grid,
             "font": {"color": palette.ink, "size": 12},
+            "namelength": 40,
         },
         "showlegend": legend,
         "legend": {
@@ -106,7 +106,7 @@ def frame(
             "bgcolor": "rgba(0,0,0,0)",
         },
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": palette.muted, "activecolor": palette.ink},
-        "separators": f".{THIN_SPACE}",
+        "separators": ".,",
         "uirevision": axis,
         "shapes": [],
         "annotations": [],

@@ -20,7 +20,6 @@ def overlay_figure(
     y_title: str,
     x_range: tuple[float, float] | None = None,
     log: bool = False,
-    legend: bool = True,
 ) -> Figure:
     """Each curve in a colour and a dash of its own, so that colour alone tells nothing; where `means` has a curve it
     is the strong line and the points stay faint behind it."""
@@ -40,5 +39,5 @@ def overlay_figure(
     drawn = [curve if x_range is None else curve.between(*x_range) for _, curve in curves]
     low_cut = 0.02 if max((len(curve) for curve in drawn), default=0) > MARKED else 0.0
     y_range = value_range(drawn, cut=low_cut)
-    layout = frame(palette, axis, y_title=y_title, x_range=x_range, y_range=y_range, log=log, legend=legend)
+    layout = frame(palette, axis, y_title=y_title, x_range=x_range, y_range=y_range, log=log)
     return figure(traces, layout)

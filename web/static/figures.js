@@ -111,6 +111,7 @@ async function drawGroup(group, turn) {
   for (const panel of answer.panels) if (!known.has(panel.id)) known.set(panel.id, group.appendChild(build(panel.id)));
   for (const panel of answer.panels) {  // all in place: widths are final
     if (turn !== asked) return;
+    if (answer.ribbon) panel.figure.data.push({ ...answer.ribbon });
     await drawPanel(group, known.get(panel.id), panel);
   }
   if (answer.note) say(group, answer.note);

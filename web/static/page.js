@@ -7,6 +7,9 @@ import { startPrint } from "./print.js";
 import { onTheme, startTheme } from "./theme-button.js";
 import { startTimes } from "./times.js";
 
+const home = document.body.dataset.home;  // a form's answer is the page it came from: loading it again asks for that
+if (home) history.replaceState(null, "", home);
+
 startTheme();
 startTimes();
 

@@ -26,9 +26,9 @@ function keepOpen(part, next) {
   }
 }
 
-/** Whether the reader is writing in it: exchanging it would take the words away. */
+/** Whether the reader is writing in it, or has to mend what was refused: exchanging it would take the words away. */
 function isBeingFilled(part) {
-  return [...part.querySelectorAll("input:not([type=hidden])")].some(
+  return part.querySelector(".wrong") !== null || [...part.querySelectorAll("input:not([type=hidden])")].some(
     (input) => (input === document.activeElement && input.type !== "checkbox")
       || input.value !== input.defaultValue || input.checked !== input.defaultChecked);
 }

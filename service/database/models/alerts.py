@@ -40,7 +40,10 @@ class Alert(Base):
     """One episode of one family of rules on one run."""
 
     __tablename__ = "alert"
-    __table_args__ = (Index("ix_alert_run_id_family_state", "run_id", "family", "state"),)
+    __table_args__ = (
+        Index("ix_alert_run_id_family_state", "run_id", "family", "state"),
+        Index("ix_alert_state", "state"),
+    )
 
     id: Mapped[int] = mapped_column(Key, primary_key=True)
     uuid: Mapped[UUID] = mapped_column(Uuid, unique=True)

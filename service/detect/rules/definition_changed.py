@@ -41,7 +41,7 @@ def judge(findings: Findings) -> Judgement:
         return Judgement(RULE, "cannot tell", findings.at_step, summary, unit="nats")
     limit = LIMIT * train.tolerance.value
     source = "a third more than the tolerance: healthy wander seldom jumps so far"
-    steps = [s for s in (_step_at(findings, train, r) for r in restarts) if s is not None]
+    steps = [s for s in (_kept_step(findings, train, r) for r in restarts) if s is not None]
     jumped = [s for s in steps if abs(s.train.value) > max(limit, 3.0 * s.train.se)]
     if not jumped:
         told = f"at {len(steps)} restarts" if steps else "there is no restart with blocks on both sides"
@@ -79,6 +79,12 @@ def judge(findings: Findings) -> Judgement:
         ["Compare code and flags of the two trainer starts: loss, z-loss, masking, gradient accumulation.",
          "Compute both definitions on one batch of one checkpoint."],
     )  # fmt: skip
+
+
+def _kept_step(findings: Findings, train: TrainGap, restart: int) -> Step | None:
+    parts = (train, findings.heldout_gap)
+    name = (RULE, restart, bool(findings.view.deviations))
+    return findings.cache.unchanged(name, parts, lambda: _step_at(findings, train, restart))
 
 
 def _step_at(findings: Findings, train: TrainGap, restart: int) -> Step | None:

@@ -8,6 +8,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from service.detect.beyond import beyond_reference
 from service.detect.deviations import allowance, mean_budgets
 from service.detect.findings import Findings
 from service.detect.inputs import Floats, Ints, RunView, Series
@@ -38,7 +39,7 @@ class Checkpoint:
 def judge(findings: Findings) -> Judgement:
     """`yes` when two checkpoints in a row lie outside: the mean, or one task, beyond its tolerance by more than chance
     gives over all tasks and checkpoints; `no` when the 95 % interval of the mean lies inside; else `cannot tell`, as
-    where a number is no share from 0 to 1."""
+    where a number is no share from 0 to 1, and instead of `no` behind the reference's last checkpoint."""
     tasks = _tasks(findings)
     shared = [t for t in tasks if len(findings.view.reference.get(_metric(t), ()))]
     if not tasks:
@@ -61,6 +62,7 @@ def judge(findings: Findings) -> Judgement:
         Judgement, RULE, at_step=findings.at_step, value=newest.mean, interval=(low, high), unit="accuracy",
         limit=tolerance, limit_source=source, n=len(points), evidence=_evidence(shared, points, single),
     )  # fmt: skip
+    ended = _ended(findings, shared)
     repeated = set(outside[-1]).intersection(*outside[-IN_A_ROW:]) if len(points) >= IN_A_ROW else set[int]()
     if repeated:
         first = len(points) - 1
@@ -69,11 +71,13 @@ def judge(findings: Findings) -> Judgement:
         names = ", ".join("the mean" if i < 0 else shared[i] for i in sorted(repeated))
         before = points[max(first - 1, 0)]
         return answer(
-            state="yes", summary=f"{told}; outside the tolerance: {names}.",
+            state="yes", summary=f"{told}; outside the tolerance: {names}{f' ({ended})' if ended else ''}.",
             since_step=(before.step, points[first].step), since_tokens=(before.tokens, points[first].tokens),
             next_checks=["Compare prompts, few-shot examples and scoring with the reference's evaluation.",
                          "Where one task moved alone, look for its text in the training data."],
         )  # fmt: skip
+    if ended is not None:
+        return answer(state="cannot tell", summary=f"Cannot tell of what came since: {ended}. {told}.")
     if -tolerance <= low and high <= tolerance and not outside[-1]:
         return answer(state="no", summary=f"{told}, inside ±{tolerance:.3f}.")
     summary = f"{told} ({low:+.4f} … {high:+.4f}): cannot tell whether inside ±{tolerance:.3f}."
@@ -155,6 +159,12 @@ def _paired(view: RunView, task: str, step: int, tokens: float) -> Pairing | Non
     reference = view.reference[_metric(task)]
     at, met = beside(np.array([tokens]), reference.tokens, tokens / max(step, 1))
     return pairing(view, task, step, int(reference.steps[at[0]])) if met[0] else None
+
+
+def _ended(findings: Findings, tasks: list[str]) -> str | None:
+    """Where accuracies of the reference end, for a run with checkpoints behind that."""
+    ends = (beyond_reference(findings.view, _metric(task), findings.cache) for task in tasks)
+    return next((end for end in ends if end is not None), None)
 
 
 def _outside(point: Checkpoint, number: int, tasks: int, tolerance: float, single: float) -> list[int]:

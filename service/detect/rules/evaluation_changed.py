@@ -8,9 +8,10 @@ import numpy as np
 
 from service.compare.gap import Change, change
 from service.detect import sets
+from service.detect.beyond import beyond_reference
 from service.detect.findings import Findings
-from service.detect.gaps import heldout_metrics
-from service.detect.heldout_gap import HeldoutGap, heldout_unit, train_change
+from service.detect.gaps import heldout_metrics, heldout_unit
+from service.detect.heldout_gap import HeldoutGap, train_change
 from service.detect.inputs import RunView
 from service.detect.judgement import Cause, Evidence, Judgement
 
@@ -45,7 +46,8 @@ class Jump:
 
 def judge(findings: Findings) -> Judgement:
     """`yes` while the set that is evaluated is another one than before, or surely another than the reference's, and
-    while the gap stays where a jump put it that train did not share; `cannot tell` with few evaluations."""
+    while the gap stays where a jump put it that train did not share; `cannot tell` with few evaluations,
+    and instead of `no` behind the end of the reference."""
     said = _other_set(findings)
     if said is not None:
         return said
@@ -59,11 +61,16 @@ def judge(findings: Findings) -> Judgement:
     if len(held) < 2 * SIDE:
         summary = f"Cannot tell yet: {len(held)} of {2 * SIDE} evaluations of {held.metric}."
         return Judgement(RULE, "cannot tell", findings.at_step, summary, unit="nats", n=len(held))
-    jump = _newest_jump(findings, held)
+    parts = (held, findings.train)
+    jump = findings.cache.unchanged((RULE, bool(findings.view.deviations)), parts, lambda: _newest_jump(findings, held))
+    ended = beyond_reference(findings.view, held.metric, findings.cache)
     if jump is None or jump.alone is False:
         moved = "" if jump is None else f" It jumped by {jump.held.value:+.3f}, and the train loss moved with it."
+        summary = f"{held.metric} did not jump by itself.{moved}"
+        if ended is not None:
+            summary = f"Cannot tell of what came since: {ended}; until then it did not jump by itself.{moved}"
         return Judgement(
-            RULE, "no", findings.at_step, f"{held.metric} did not jump by itself.{moved}", unit="nats", limit=limit,
+            RULE, "no" if ended is None else "cannot tell", findings.at_step, summary, unit="nats", limit=limit,
             limit_source=source, n=len(held), evidence=findings.evidence(),
         )  # fmt: skip
     size, low, high = jump.held.value, *jump.held.interval
@@ -79,8 +86,10 @@ def judge(findings: Findings) -> Judgement:
     train = jump.train
     assert train is not None
     evidence = [*findings.evidence(), Evidence("train change at the jump", train.value, "nats", "it stayed")]
+    told += " and stayed there, while the train loss did not move"
+    told += "." if ended is None else f"; what came since is not compared: {ended}."
     return Judgement(
-        RULE, "yes", findings.at_step, f"{told} and stayed there, while the train loss did not move.", steps, tokens,
+        RULE, "yes", findings.at_step, told, steps, tokens,
         size, (low, high), "nats", limit, source, len(held), evidence, _causes(findings, steps),
         ["Compare the evaluation set, its tokenization and the evaluator's code before and after.",
          "Evaluate a checkpoint from before the jump with today's evaluator: the difference is the evaluator's."],

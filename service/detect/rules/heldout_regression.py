@@ -10,8 +10,8 @@ from service.compare.medians import median
 from service.detect.beyond import beyond_reference
 from service.detect.drift_causes import of_higher_heldout
 from service.detect.findings import Findings, current_gap
-from service.detect.gaps import ALARM, MOST, OFFSET_SHARE, SD_PER_TOLERANCE
-from service.detect.heldout_gap import HeldoutGap, heldout_unit
+from service.detect.gaps import ALARM, MOST, OFFSET_SHARE, SD_PER_TOLERANCE, heldout_unit
+from service.detect.heldout_gap import HeldoutGap
 from service.detect.judgement import Cause, Evidence, Judgement, State
 from service.detect.rules import evaluation_changed
 from service.detect.sequential import Episode, episodes

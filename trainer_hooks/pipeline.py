@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # HTTP, TLS and the remote copy are imported by a run that us
     from trainer_hooks.remote import RemoteCopy
 
 SHUTDOWN_SECONDS = 5.0
+FIRST_PART_SECONDS = 5.0  # that a start waits for a store at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +106,14 @@ class Pipeline:
             from trainer_hooks.remote import before_shutdown
 
             before_shutdown(self._copy_before_shutdown)
+            self.copy.wait_for_first(FIRST_PART_SECONDS)
 
     def _copy_before_shutdown(self) -> None:
         """Brings to the store what a process that ends without `finish` has recorded."""
         deadline = time.monotonic() + SHUTDOWN_SECONDS
         if self.copy is not None and self.copy.is_alive():
-            while self.writer.waiting() and self.writing.is_alive() and time.monotonic() < deadline:
+            writer = self.writer
+            while (writer.waiting() or writer.turning) and self.writing.is_alive() and time.monotonic() < deadline:
                 time.sleep(0.01)
             self.copy.drain(deadline - time.monotonic())
 

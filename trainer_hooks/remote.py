@@ -200,6 +200,7 @@ class RemoteCopy(threading.Thread):
         self._hurry = threading.Event()
         self._abandoned = threading.Event()
         self._wake = threading.Event()  # before the next part is due
+        self._tried = threading.Event()  # to write the first part
 
     def add(self, record: Record) -> None:
         """Takes the next record. Called by the writing thread; takes microseconds."""
@@ -211,7 +212,7 @@ class RemoteCopy(threading.Thread):
             self._added = record.number + 1
             while self._waiting_bytes > MEMORY_BYTES:
                 self._waiting_bytes -= len(self._waiting.popleft().body)
-            if self._waiting_bytes >= PART_BYTES or self._hurry.is_set():
+            if self._waiting_bytes >= PART_BYTES or self._hurry.is_set() or self._taken < 0:
                 self._wake.set()
 
     def close(self) -> None:
@@ -232,6 +233,11 @@ class RemoteCopy(threading.Thread):
         """Ends the thread after the call it is waiting for, whatever is left."""
         self._abandoned.set()
         self.close()
+
+    def wait_for_first(self, timeout: float) -> None:
+        """Waits until the first part is in the store, or could not be written: what a store's package needs threads for
+        is there then. Since Python 3.12 none can be started once the interpreter ends, and the last words need them."""
+        self._tried.wait(timeout)
 
     def left(self) -> int:
         """Records that were added and are not in the store."""
@@ -281,6 +287,7 @@ class RemoteCopy(threading.Thread):
             return call()
         except BaseException as error:  # stores behind fsspec raise what they like
             self._failures += 1
+            self._tried.set()
             self._tally.say_once(
                 "remote copy",
                 f"cannot copy the spool to {self.address} ({text_of(error)}); trying on, training is not held up",
@@ -297,6 +304,7 @@ class RemoteCopy(threading.Thread):
         # Given up after a time-out, it may still arrive: harmless, for it is the same bytes under the same name.
         self._in_time(lambda: store.put(path, data), CALL_SECONDS)
         self._failures, self._part, self._copied = 0, None, self._taken
+        self._tried.set()
         self._place = self._place._replace(part=self._place.part + 1)
 
     def _next_part(self, everything: bool) -> bytes | None:
@@ -306,7 +314,7 @@ class RemoteCopy(threading.Thread):
                 return None
             first = self._waiting[0].number
             waited = time.monotonic() - self._waiting_since
-            due = everything or waited >= COPY_SECONDS or self._waiting_bytes >= PART_BYTES
+            due = everything or waited >= COPY_SECONDS or self._waiting_bytes >= PART_BYTES or self._taken < 0
         frames = self._from_spool(first) if first > self._taken + 1 else []
         if not frames and not due:
             return None

@@ -50,9 +50,10 @@ class Writer:
         self._held: Entry | None = None
         self._held_rows: Rows | None = None
         self.last_step = 0
+        self.turning = False  # what was taken from the queues may not be in the journal yet
 
     def waiting(self) -> int:
-        """How many calls are not in the journal yet."""
+        """How many calls no turn has taken yet."""
         return len(self.entries) + len(self.rows) + (self._held is not None) + (self._held_rows is not None)
 
     def turn(self, hurry: bool = False, last_chance: bool = False) -> None:
@@ -61,6 +62,7 @@ class Writer:
         With `last_chance`, what the device has not computed by now is left out and counted.
         """
         self._pace.hurry = hurry or len(self.entries) > HURRY_ENTRIES
+        self.turning = True
         try:
             self._take_entries(time.monotonic() + TURN_SECONDS, last_chance)
             if self.rows or self._held_rows is not None:
@@ -68,6 +70,7 @@ class Writer:
             self._take_rows(time.monotonic() + TURN_SECONDS, hurry, last_chance)
         finally:
             self._journal.flush()
+            self.turning = False
 
     def note_losses(self) -> None:
         """Says in the run's own record that something is missing from it."""

@@ -17,6 +17,7 @@ from sqlalchemy import Engine, func, select
 
 from service.alerts.message import RunLabel
 from service.alerts.record import RunKey, record
+from service.arenas import share_arenas
 from service.broker import Broker
 from service.channels import outbox
 from service.channels.sending import Sender
@@ -39,6 +40,7 @@ def main() -> None:
     """Work until killed, from when a line comes on stdin: a process that is to follow a killed one is ready before."""
     url, each = sys.argv[1], int(sys.argv[2])
     number, of = (int(word) for word in sys.argv[3:] or ("0", "1"))
+    share_arenas()
     outbox.FIRST_REST = REST
     engine, free = open_engine(url), threading.Event()
     sender = Sender(allow_private=True, timeout=TIMEOUT)

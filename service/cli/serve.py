@@ -61,11 +61,13 @@ def serve(
     engine.dispose()
 
     from service.app import create_app
+    from service.arenas import share_arenas
 
     def started() -> None:
         typer.echo(f"Pacenote is at {settings.base_url}")
         if settings.token is None:
             typer.echo("It runs open: no token is set, and only this machine can reach it.")
 
+    share_arenas()
     if not run(create_app(settings), listener, started):
         fail("The service did not come up; the lines above say why.")

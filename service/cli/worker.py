@@ -23,7 +23,10 @@ def worker(
     import signal
 
     context = open_context(read_settings(database_url=database_url, public_url=public_url))
+    from service.arenas import share_arenas
     from service.worker.loop import Worker
+
+    share_arenas()
 
     # Not an Event: its lock is no lock for a handler, which may come while this thread holds it in `wait`.
     ends: queue.SimpleQueue[int] = queue.SimpleQueue()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -55,29 +54,9 @@ class GrowingRows:
         self._kind = kind
         self._runs: dict[int, _Kept] = {}
 
-    def look(
-        self, session: Session, counts: Mapping[tuple[int, str], tuple[int, int, int]]
-    ) -> dict[int, list[Sending]]:
-        """What has come, by one query, of the runs that are kept and that `FingerprintRepository.counts` says have
-        changed, for `read` in the same session; each begins with the last that was kept. Of a fork that is no use."""
-        kept = (
-            (run, self._runs[run], now)
-            for (run, kind), now in counts.items()
-            if kind == self._kind and run in self._runs
-        )
-        changed = {run: held.last.id for run, held, now in kept if now != (held.rows, held.first, held.last.id)}
-        return FingerprintRepository(session).sendings_from(changed, self._kind)
-
-    def read(
-        self,
-        session: Session,
-        line: Lineage,
-        counted: tuple[int, int, int] | None = None,
-        news: list[Sending] | None = None,
-    ) -> RowReadings | None:
+    def read(self, session: Session, line: Lineage, counted: tuple[int, int, int] | None = None) -> RowReadings | None:
         """What `FingerprintRepository.rows` answers of a run, the last of its lineage. `counted`: what
-        `FingerprintRepository.counts` says of a run that was forked from none; (0, 0, 0) where nothing is stored.
-        `news`: what `look` has found of it."""
+        `FingerprintRepository.counts` says of a run that was forked from none; (0, 0, 0) where nothing is stored."""
         run_id = line.run_ids[-1]
         kept = self._runs.pop(run_id, None)
         if counted is not None:
@@ -88,14 +67,14 @@ class GrowingRows:
                 kept = replace(kept, version=line.version)
         if kept is None or kept.version != line.version:
             repository = FingerprintRepository(session)
-            rows = repository.count(line.run_ids, self._kind) if counted is None else counted[0]
+            rows = repository.count(line.run_ids, self._kind)
             limits = live_limits(line.segments)
             identity = (line.run_ids, line.segments)
             grown = None
             if kept is not None and kept.identity == identity:
-                if counted is None or news is None:
-                    news = repository.sendings(line.run_ids, kept.last.id, self._kind)
-                grown = _grown(kept, news, rows, limits, line.version)
+                grown = _grown(
+                    kept, repository.sendings(line.run_ids, kept.last.id, self._kind), rows, limits, line.version
+                )
             kept = grown or _whole(
                 repository.sendings(line.run_ids, kind=self._kind) if rows else [], limits, identity, line.version
             )

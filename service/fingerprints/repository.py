@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Select, Table, and_, bindparam, delete, func, or_, select
+from sqlalchemy import Table, bindparam, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from service.database.models import Fingerprint
@@ -36,21 +34,20 @@ _COUNTS = (
     .where(_TABLE.c.run_id.in_(bindparam("runs", expanding=True)))
     .group_by(_TABLE.c.run_id, _TABLE.c.kind)
 )
-_SENDING = (
-    _TABLE.c.id, _TABLE.c.segment_id, _TABLE.c.kind, _TABLE.c.host, _TABLE.c.sample, _TABLE.c.steps, _TABLE.c.hashes,
-    _TABLE.c.seen,
-)  # fmt: skip
-_SENDINGS = select(*_SENDING).where(*_ROWS_OF, _TABLE.c.id >= bindparam("from_id")).order_by(_TABLE.c.id)
-
-
-@lru_cache(maxsize=64)
-def _sendings_of(count: int) -> Select[*tuple[Any, ...]]:
-    """Sendings of so many runs, each from one of its own on."""
-    kind = _TABLE.c.kind == bindparam("kind")
-    mine = (
-        and_(_TABLE.c.run_id == bindparam(f"run{i}"), kind, _TABLE.c.id >= bindparam(f"from{i}")) for i in range(count)
+_SENDINGS = (
+    select(
+        _TABLE.c.id,
+        _TABLE.c.segment_id,
+        _TABLE.c.kind,
+        _TABLE.c.host,
+        _TABLE.c.sample,
+        _TABLE.c.steps,
+        _TABLE.c.hashes,
+        _TABLE.c.seen,
     )
-    return select(_TABLE.c.run_id, *_SENDING).where(or_(*mine)).order_by(_TABLE.c.id)
+    .where(*_ROWS_OF, _TABLE.c.id >= bindparam("from_id"))
+    .order_by(_TABLE.c.id)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +137,6 @@ class FingerprintRepository:
         """What is stored of runs, rows or windows, in order of arrival, from an id on."""
         rows = self._session.connection().execute(_SENDINGS, {"runs": run_ids, "from_id": from_id, "kind": kind})
         return [Sending(*row) for row in rows]
-
-    def sendings_from(self, from_ids: Mapping[int, int], kind: str = "rows") -> dict[int, list[Sending]]:
-        """`sendings` of each of many runs, each from an id of its own on, by one query."""
-        found: dict[int, list[Sending]] = {run_id: [] for run_id in from_ids}
-        if found:
-            marks: dict[str, Any] = {"kind": kind}
-            for i, (run_id, from_id) in enumerate(from_ids.items()):
-                marks |= {f"run{i}": run_id, f"from{i}": from_id}
-            for run_id, *row in self._session.connection().execute(_sendings_of(len(found)), marks):
-                found[run_id].append(Sending(*row))
-        return found
 
     def count(self, run_ids: Sequence[int], kind: str = "rows") -> int:
         """How many sendings of sampled fingerprints are stored of runs."""

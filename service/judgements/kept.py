@@ -19,7 +19,7 @@ from service.detect.inputs import Segment as Start
 from service.detect.rows import RowWatch
 from service.deviations.repository import DeviationRepository
 from service.fingerprints.growing import GrowingRows
-from service.fingerprints.repository import FingerprintRepository, Sending
+from service.fingerprints.repository import FingerprintRepository
 from service.judgements.beside import Beside, read_beside, trainer_starts
 from service.rules.effective import Effective, settings_of
 from service.rules.reading import settings_in_force
@@ -74,7 +74,6 @@ class _Ahead:
     stands: dict[int, Stand]
     news: dict[int, News]
     fingerprints: dict[tuple[int, str], tuple[int, int, int]]
-    sendings: dict[str, dict[int, list[Sending]]]
     beside: tuple[dict[int, tuple[int, int]], ...]
     changes: tuple[int, int]
 
@@ -124,11 +123,9 @@ class KeptRuns:
             {run: (count, newest) for run, count, newest in connection.execute(query, {"runs": run_ids})}
             for query in _COUNTED
         )
-        fingerprints = FingerprintRepository(session).counts(run_ids)
-        sendings = {kind: self._of(kind).look(session, fingerprints) for kind in ("rows", "windows")}
         self._ahead = _Ahead(
-            session, stands(session, run_ids), self._series.look(session, run_ids), fingerprints, sendings, counted,
-            SettingRepository(session).state(),
+            session, stands(session, run_ids), self._series.look(session, run_ids),
+            FingerprintRepository(session).counts(run_ids), counted, SettingRepository(session).state(),
         )  # fmt: skip
 
     def newest_segment(self, session: Session, run_id: int) -> int | None:
@@ -155,11 +152,11 @@ class KeptRuns:
 
     def rows(self, session: Session, run_id: int) -> RowReadings | None:
         """The run's row readings."""
-        return self._fingerprints(session, run_id, "rows")
+        return self._rows.read(session, self._lineage(session, run_id), self._counted(session, run_id, "rows"))
 
     def windows(self, session: Session, run_id: int) -> RowReadings | None:
         """The run's window readings."""
-        return self._fingerprints(session, run_id, "windows")
+        return self._windows.read(session, self._lineage(session, run_id), self._counted(session, run_id, "windows"))
 
     def segments(self, session: Session, run_id: int) -> list[Segment]:
         """The run's segments that have live steps, in order of launch."""
@@ -260,15 +257,10 @@ class KeptRuns:
         ahead = self._ahead
         return ahead.stands.get(run_id) if ahead is not None and ahead.session is session else None
 
-    def _of(self, kind: str) -> GrowingRows:
-        return self._rows if kind == "rows" else self._windows
-
-    def _fingerprints(self, session: Session, run_id: int, kind: str) -> RowReadings | None:
-        counted = news = None
-        if self._ahead is not None and self._stand(session, run_id) is not None:
-            counted = self._ahead.fingerprints.get((run_id, kind), (0, 0, 0))
-            news = self._ahead.sendings[kind].get(run_id)
-        return self._of(kind).read(session, self._lineage(session, run_id), counted, news)
+    def _counted(self, session: Session, run_id: int, kind: str) -> tuple[int, int, int] | None:
+        if self._ahead is None or self._stand(session, run_id) is None:
+            return None
+        return self._ahead.fingerprints.get((run_id, kind), (0, 0, 0))
 
     def _lineage(self, session: Session, run_id: int) -> Lineage:
         stand = self._stand(session, run_id)

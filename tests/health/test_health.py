@@ -115,7 +115,7 @@ def test_not_ready_on_another_revision(database_url: str, engine: Engine) -> Non
 
 def test_not_ready_without_a_database(sqlite_url: str, tmp_path: Path) -> None:
     with TestClient(create_app(Settings(database_url=sqlite_url, worker=False))) as client:
-        client.app.state.context.engine.dispose()  # type: ignore[attr-defined]
+        client.app.state.context.engine.dispose()
         database = tmp_path / "health.db"
         for file in tmp_path.glob("health.db*"):
             file.unlink()

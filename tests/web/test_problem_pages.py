@@ -49,7 +49,7 @@ def test_a_database_that_is_gone_is_a_page_that_says_to_try_again(tmp_path: Path
     with TestClient(create_app(settings)) as client:
         for file in tmp_path.glob("pacenote.db*"):
             file.unlink()
-        client.app.state.context.engine.dispose()  # type: ignore[attr-defined]
+        client.app.state.context.engine.dispose()
         for path in ("/", "/alerts", "/settings"):
             answer = client.get(path, headers=BROWSER)
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")

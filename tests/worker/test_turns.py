@@ -22,6 +22,7 @@ from service.judgements.repository import JudgementRepository
 from service.series.journal import Payload, encode
 from service.series.packing import compress
 from service.worker import judge as judging
+from service.worker.judge import Judge
 from service.worker.urgency import Urgency
 
 
@@ -38,6 +39,18 @@ class Named(Scripted):
     @property
     def order(self) -> list[float]:
         return [self.name_of(view) for view in self.views]
+
+
+def judged_once(world: JudgedWorld, count: int) -> tuple[list[int], Named, Judge]:
+    """So many runs with one point each, the loss of run i being i, that were judged once."""
+    runs = [world.run(f"r{i}") for i in range(count)]
+    for i, run in enumerate(runs):
+        world.points(run, [1], [float(i)])
+    rules = Named()
+    judge = world.judge(rules)
+    judge.judge_due()
+    rules.views.clear()
+    return runs, rules, judge
 
 
 @pytest.fixture
@@ -107,13 +120,7 @@ def test_an_alert_waits_for_no_other_run(world: JudgedWorld, monkeypatch: pytest
 
 
 def test_what_is_urgent_is_judged_first(world: JudgedWorld, one_pace: None) -> None:
-    runs = [world.run(f"r{i}") for i in range(4)]
-    for i, run in enumerate(runs):
-        world.points(run, [1], [float(i)])
-    rules = Named()
-    judge = world.judge(rules)
-    judge.judge_due()
-    rules.views.clear()
+    runs, rules, judge = judged_once(world, 4)
     for run in runs:
         world.points(run, [2], [2.5])
     with writing(world.engine) as session:
@@ -126,13 +133,7 @@ def test_what_is_urgent_is_judged_first(world: JudgedWorld, one_pace: None) -> N
 def test_what_an_alert_rests_on_goes_before_blocks_that_end_and_who_brings_most_before_the_others(
     world: JudgedWorld, one_pace: None
 ) -> None:
-    runs = [world.run(f"r{i}") for i in range(5)]
-    for i, run in enumerate(runs):
-        world.points(run, [1], [float(i)])
-    rules = Named()
-    judge = world.judge(rules)
-    judge.judge_due()
-    rules.views.clear()
+    runs, rules, judge = judged_once(world, 5)
     arrive(world, runs[0], [2], 2.5)
     arrive(world, runs[1], [50], 2.5)
     arrive(world, runs[2], range(2, 401), 2.5)

@@ -331,9 +331,10 @@ def start(
     `sample_rows` row hashes is sent; `heldout` set -> token arrays, as for `watch_heldout`; `config` anything; `mesh` a
     jax mesh or axis -> devices, `batch_shape` that of the global batch, for the record. `names` is the name map of a
     trainer (docs/adapters.md), if metrics are logged under its own names. `spool`: the folder of the spool, or an
-    fsspec address that gets a copy of it (docs/remote-spool.md); PACENOTE_SPOOL_DIR by default. Several jax processes
-    agree on the segment through the key-value store of `jax.distributed`: process 0 never waits there, the others at
-    most half a minute. Never raises: a bad argument gives a run that does nothing, and one warning; `strict` raises.
+    fsspec address that gets a copy of it, to which the first part is waited for, 5 s at most (docs/remote-spool.md);
+    PACENOTE_SPOOL_DIR by default. Several jax processes agree on the segment through the key-value store of
+    `jax.distributed`: process 0 never waits there, the others at most half a minute. Never raises: a bad argument gives
+    a run that does nothing, and one warning; `strict` raises.
     """
     tally = Tally()
     place = segments.Place(0, 1)
